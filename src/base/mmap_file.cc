@@ -1,0 +1,92 @@
+#include "base/mmap_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace lk {
+namespace {
+
+// An open file descriptor of a regular file, closed on scope exit.
+struct OpenFile {
+  int fd = -1;
+  size_t size = 0;
+  OpenFile() = default;
+  OpenFile(OpenFile&& other) noexcept : fd(std::exchange(other.fd, -1)), size(other.size) {}
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Result<OpenFile> open_regular(const std::string& path) {
+  OpenFile file;
+  // O_NONBLOCK: a FIFO given by mistake must not hang the open; it is refused below.
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.fd < 0) {
+    const ErrorKind kind = errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalid;
+    return fail(kind, "cannot open {}: {}", path, std::strerror(errno));
+  }
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) return invalid("cannot stat {}: {}", path, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return invalid("{} is not a regular file", path);
+  file.size = static_cast<size_t>(info.st_size);
+  return file;
+}
+
+}  // namespace
+
+Result<MmapFile> MmapFile::open(const std::string& path) {
+  LK_ASSIGN_OR_RETURN(OpenFile file, open_regular(path));
+  MmapFile mapped;
+  mapped.path_ = path;
+  mapped.size_ = file.size;
+  if (file.size > 0) {
+    void* data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    if (data == MAP_FAILED) return invalid("cannot map {}: {}", path, std::strerror(errno));
+    mapped.data_ = static_cast<const std::byte*>(data);
+  }
+  return mapped;
+}
+
+MmapFile::MmapFile(MmapFile&& other) noexcept { *this = std::move(other); }
+
+MmapFile& MmapFile::operator=(MmapFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MmapFile::~MmapFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void drop_mapped_pages(const std::byte* data, size_t size) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+Result<std::string> read_file(const std::string& path, size_t limit) {
+  LK_ASSIGN_OR_RETURN(OpenFile file, open_regular(path));
+  if (file.size > limit) return invalid("{} has {} bytes, more than the {} allowed", path, file.size, limit);
+  std::string text(file.size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::read(file.fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return invalid("cannot read {}: {}", path, std::strerror(errno));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+}  // namespace lk
