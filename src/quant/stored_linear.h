@@ -1,0 +1,48 @@
+// A linear as it lies in a checkpoint: views of its codes, scales and bias, expert by expert, in the format
+// that was detected. Views only: the checkpoint must outlive it. Immutable after construction.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/tensor_view.h"
+#include "checkpoint/linear_table.h"
+#include "quant/format.h"
+
+namespace lk {
+
+// Rows of one matrix that lie together in the file.
+struct StoredMatrix {
+  RowPart part = RowPart::kAll;
+  int64_t rows = 0, cols = 0;       // rows of this part, contraction length
+  const std::byte* codes = nullptr; // row r starts at r * row_bytes, unless `transposed`
+  int64_t row_bytes = 0;
+  bool transposed = false;          // element (r, c) is codes[c * rows + r]; unquantized formats only
+  const std::byte* scales = nullptr;  // [ceil(rows/group_rows), ceil(cols/group_cols)] of scale_dtype; null if none
+  DType scale_dtype = DType::kU8;
+  float tensor_scale = 1.0f;        // multiply; reciprocals are already turned
+};
+
+struct StoredLinear {
+  const LinearSpec* spec = nullptr;
+  const Format* format = nullptr;
+  // [max(experts, 1)][parts of one expert]: one kAll part, or kGate and kUp.
+  std::vector<std::vector<StoredMatrix>> experts;
+  TensorView bias;                  // [out], [experts, out], or empty data when there is none
+
+  int expert_count() const { return static_cast<int>(experts.size()); }
+};
+
+// Logical row `row` of expert `expert` in the spec's row order (a fused linear's row, wherever the file keeps it).
+struct StoredRow {
+  const StoredMatrix* matrix;
+  int64_t row;                      // within the matrix
+};
+StoredRow stored_row(const StoredLinear& linear, int expert, int64_t row);
+
+// Weights of one row as float32, `out` holds `cols` values: code x scale x tensor scale. The specification of every format.
+void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, float* out);
+// Bias of one expert's row as float32; 0 if there is none.
+float stored_bias(const StoredLinear& linear, int expert, int64_t row);
+
+}  // namespace lk
