@@ -52,7 +52,7 @@ class LoraWeights {
   virtual size_t bytes() const = 0;
 };
 
-// A pair as the adapters room holds it: delta = scale * B (A x), bfloat16.
+// A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. For the embedding, a lookup, A is [rank, out] and B [in, rank].
 struct LoraSource {
   int rank = 0;                 // 0: this expert is not adapted
   float scale = 0;

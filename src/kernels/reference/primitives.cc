@@ -1,0 +1,74 @@
+#include "kernels/reference/primitives.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lk::reference {
+
+void rms_norm(const float* x, const Norm& norm, int64_t n, float* out) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += double{x[i]} * x[i];
+  const double scale = 1.0 / std::sqrt(sum / static_cast<double>(n) + norm.eps);
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(norm.weight[i] * (x[i] * scale));
+}
+
+void rope(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin) {
+  const int half = rotary / 2;
+  for (int h = 0; h < heads; ++h) {
+    float* head = x + int64_t{h} * head_dim;
+    for (int i = 0; i < half; ++i) {
+      const float x1 = head[i], x2 = head[i + half];
+      head[i] = x1 * cos[i] - x2 * sin[i];
+      head[i + half] = x2 * cos[i] + x1 * sin[i];
+    }
+  }
+}
+
+void attend(const float* q, const std::vector<float>& keys, const std::vector<float>& values, int64_t count, int head_dim,
+            float scale, const float* sink, float* out) {
+  std::vector<double> score(count);
+  double max = sink ? *sink : -INFINITY;
+  for (int64_t j = 0; j < count; ++j) {
+    double dot = 0;
+    for (int d = 0; d < head_dim; ++d) dot += double{q[d]} * keys[j * head_dim + d];
+    score[j] = dot * scale;
+    max = std::max(max, score[j]);
+  }
+  double sum = sink ? std::exp(*sink - max) : 0;
+  for (int64_t j = 0; j < count; ++j) sum += score[j] = std::exp(score[j] - max);
+  for (int d = 0; d < head_dim; ++d) {
+    double value = 0;
+    for (int64_t j = 0; j < count; ++j) value += score[j] * values[j * head_dim + d];
+    out[d] = static_cast<float>(value / sum);
+  }
+}
+
+void top_k(const float* logits, int n, int k, int32_t* chosen) {
+  std::vector<bool> taken(n, false);
+  for (int slot = 0; slot < k; ++slot) {
+    int best = -1;
+    for (int e = 0; e < n; ++e) {
+      if (!taken[e] && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    taken[best] = true;
+    chosen[slot] = best;
+  }
+}
+
+void softmax_chosen(const float* logits, const int32_t* chosen, int k, float* weight) {
+  float max = logits[chosen[0]];
+  for (int i = 1; i < k; ++i) max = std::max(max, logits[chosen[i]]);
+  double sum = 0;
+  for (int i = 0; i < k; ++i) sum += std::exp(double{logits[chosen[i]]} - max);
+  for (int i = 0; i < k; ++i) {
+    weight[i] = static_cast<float>(std::exp(double{logits[chosen[i]]} - max) / sum);
+  }
+}
+
+float clamped_swiglu(float gate, float up, float alpha, float limit) {
+  gate = std::min(gate, limit);
+  up = std::clamp(up, -limit, limit);
+  return static_cast<float>((double{up} + 1.0) * gate / (1.0 + std::exp(-double{alpha} * gate)));
+}
+
+}  // namespace lk::reference

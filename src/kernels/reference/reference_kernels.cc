@@ -1,0 +1,292 @@
+#include "kernels/reference/reference_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/numeric.h"
+#include "base/thread_pool.h"
+#include "kernels/reference/primitives.h"
+
+namespace lk {
+namespace {
+
+using namespace reference;
+
+struct ReferenceWeights : Weights {
+  StoredLinear linear;  // views into the checkpoint
+  size_t bytes() const override {
+    size_t total = 0;
+    for (const auto& parts : linear.experts) {
+      for (const StoredMatrix& m : parts) total += static_cast<size_t>(m.rows * m.row_bytes);
+    }
+    return total;
+  }
+};
+
+struct ReferenceLora : LoraWeights {
+  struct Pair {
+    int rank = 0;
+    float scale = 0;
+    std::vector<uint16_t> a, b;  // [rank, in], [out, rank]
+  };
+  std::vector<Pair> experts;
+  size_t bytes() const override {
+    size_t total = 0;
+    for (const Pair& p : experts) total += 2 * (p.a.size() + p.b.size());
+    return total;
+  }
+};
+
+const StoredLinear& stored(const Linear& linear) {
+  return static_cast<const ReferenceWeights*>(linear.weights)->linear;
+}
+
+// delta += scale * B (A x) of one expert, x: [in], delta: [out].
+void add_lora(const Linear& linear, int slot, int expert, const float* x, float* y) {
+  if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot]) return;
+  const auto& pair = static_cast<const ReferenceLora*>(linear.lora[slot])->experts[expert];
+  if (pair.rank == 0) return;
+  const int64_t in = static_cast<int64_t>(pair.a.size()) / pair.rank;
+  const int64_t out = static_cast<int64_t>(pair.b.size()) / pair.rank;
+  std::vector<double> z(pair.rank, 0.0);
+  for (int r = 0; r < pair.rank; ++r) {
+    for (int64_t i = 0; i < in; ++i) z[r] += double{x[i]} * bf16_to_f32(pair.a[r * in + i]);
+    z[r] *= pair.scale;
+  }
+  for (int64_t o = 0; o < out; ++o) {
+    double sum = 0;
+    for (int r = 0; r < pair.rank; ++r) sum += z[r] * bf16_to_f32(pair.b[o * pair.rank + r]);
+    y[o] = static_cast<float>(y[o] + sum);
+  }
+}
+
+class ReferenceKernels : public Kernels {
+ public:
+  explicit ReferenceKernels(int threads) : pool_(threads) {}
+
+  std::string_view name() const override { return "reference"; }
+  int threads() const override { return pool_.threads(); }
+  bool keeps_views() const override { return true; }
+
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool) override {
+    auto weights = std::make_unique<ReferenceWeights>();
+    weights->linear = linear;
+    return weights;
+  }
+
+  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec, std::span<const LoraSource> experts) const override {
+    auto lora = std::make_unique<ReferenceLora>();
+    lora->experts.resize(experts.size());
+    for (size_t e = 0; e < experts.size(); ++e) {
+      const LoraSource& source = experts[e];
+      if (source.rank == 0) continue;
+      auto& pair = lora->experts[e];
+      pair.rank = source.rank;
+      pair.scale = source.scale;
+      const bool lookup = spec.stage == Stage::kEmbedding;
+      pair.a.assign(source.a, source.a + source.rank * (lookup ? spec.out : spec.in));
+      pair.b.assign(source.b, source.b + source.rank * (lookup ? spec.in : spec.out));
+    }
+    return lora;
+  }
+
+  void embed(const Batch& batch, const EmbedArgs& args) override {
+    const StoredLinear& linear = stored(args.embedding);
+    const int64_t hidden = linear.spec->in;
+    pool_.run(batch.tokens, [&](int64_t t, int) {
+      const StoredRow row = stored_row(linear, 0, batch.token_ids[t]);
+      float* out = args.residual + t * hidden;
+      decode_row(*linear.format, *row.matrix, row.row, out);
+      add_embedding_lora(args.embedding, batch.adapter[t], batch.token_ids[t], out);
+    });
+  }
+
+  void qkv(const Batch& batch, const QkvArgs& args) override {
+    const int64_t hidden = stored(args.query).spec->in;
+    const int64_t q_dim = int64_t{args.heads} * args.head_dim, kv_dim = int64_t{args.kv_heads} * args.head_dim;
+    std::vector<float> x(batch.tokens * hidden), k(batch.tokens * kv_dim), v(batch.tokens * kv_dim);
+    for (int t = 0; t < batch.tokens; ++t) {
+      rms_norm(args.residual + t * hidden, args.norm, hidden, &x[t * hidden]);
+    }
+    dense(batch, args.query, x.data(), args.q);
+    dense(batch, args.key, x.data(), k.data());
+    dense(batch, args.value, x.data(), v.data());
+    const int half = args.rotary / 2;
+    for (int t = 0; t < batch.tokens; ++t) {
+      const float* cos = args.rope_cos + int64_t{t} * half;
+      const float* sin = args.rope_sin + int64_t{t} * half;
+      rope(args.q + t * q_dim, args.heads, args.head_dim, args.rotary, cos, sin);
+      rope(&k[t * kv_dim], args.kv_heads, args.head_dim, args.rotary, cos, sin);
+      const int64_t slot = batch.kv[args.kv.group].slot_mapping[t];
+      const int64_t block = slot / kKvBlockTokens, offset = slot % kKvBlockTokens;
+      for (int h = 0; h < args.kv_heads; ++h) {
+        const int64_t base = (block * args.kv_heads + h) * args.head_dim * kKvBlockTokens;
+        for (int d = 0; d < args.head_dim; ++d) {
+          store(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + offset, k[t * kv_dim + h * args.head_dim + d]);
+          store(args.kv.values, args.kv.type, base + offset * args.head_dim + d, v[t * kv_dim + h * args.head_dim + d]);
+        }
+      }
+    }
+  }
+
+  void attention(const Batch& batch, const AttentionArgs& args) override {
+    const KvIndex& index = batch.kv[args.kv.group];
+    pool_.run(int64_t{batch.tokens} * args.heads, [&](int64_t item, int) {
+      const int64_t t = item / args.heads;
+      const int h = static_cast<int>(item % args.heads);
+      const int kv_head = h / (args.heads / args.kv_heads);
+      const int position = batch.positions[t];
+      const int first = args.window > 0 ? std::max(0, position - args.window + 1) : 0;
+      const int64_t count = position - first + 1;
+      std::vector<float> keys(count * args.head_dim), values(count * args.head_dim);
+      for (int64_t j = 0; j < count; ++j) {
+        const int64_t p = first + j;
+        const int64_t block = index.block_table[int64_t{batch.sequence[t]} * index.max_blocks + p / kKvBlockTokens];
+        LK_CHECK(block >= 0);
+        const int64_t base = (block * args.kv_heads + kv_head) * args.head_dim * kKvBlockTokens;
+        for (int d = 0; d < args.head_dim; ++d) {
+          keys[j * args.head_dim + d] = load(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + p % kKvBlockTokens);
+          values[j * args.head_dim + d] = load(args.kv.values, args.kv.type, base + p % kKvBlockTokens * args.head_dim + d);
+        }
+      }
+      const int64_t at = (t * args.heads + h) * args.head_dim;
+      attend(args.q + at, keys, values, count, args.head_dim, args.scale, args.sinks ? args.sinks + h : nullptr,
+             args.out + at);
+    });
+  }
+
+  void output(const Batch& batch, const OutputArgs& args) override {
+    const int64_t hidden = stored(args.linear).spec->out;
+    std::vector<float> y(batch.tokens * hidden);
+    dense(batch, args.linear, args.x, y.data());
+    for (size_t i = 0; i < y.size(); ++i) args.residual[i] += y[i];
+  }
+
+  void route(const Batch& batch, const RouteArgs& args) override {
+    const int64_t hidden = stored(args.router).spec->in;
+    for (int t = 0; t < batch.tokens; ++t) {
+      rms_norm(args.residual + t * hidden, args.norm, hidden, args.x + t * hidden);
+    }
+    std::vector<float> logits(int64_t{batch.tokens} * args.experts);
+    dense(batch, args.router, args.x, logits.data());
+    for (int64_t t = 0; t < batch.tokens; ++t) {
+      int32_t* chosen = args.expert + t * args.top_k;
+      if (args.forced) std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
+      else top_k(&logits[t * args.experts], args.experts, args.top_k, chosen);
+      softmax_chosen(&logits[t * args.experts], chosen, args.top_k, args.weight + t * args.top_k);
+    }
+  }
+
+  void experts(const Batch& batch, const ExpertArgs& args) override {
+    const StoredLinear& up = stored(args.up);
+    const StoredLinear& down = stored(args.down);
+    const int64_t hidden = up.spec->in, inner = args.intermediate;
+    const int64_t pairs = int64_t{batch.tokens} * args.top_k;
+    std::vector<std::vector<int64_t>> work(args.experts);  // (token, slot) pairs of each expert
+    for (int64_t p = 0; p < pairs; ++p) work[args.expert[p]].push_back(p);
+    std::vector<float> y(pairs * hidden);
+    pool_.run(args.experts, [&](int64_t e, int) {
+      const int expert = static_cast<int>(e);
+      const auto& mine = work[e];
+      if (mine.empty()) return;
+      const int64_t count = static_cast<int64_t>(mine.size());
+      std::vector<float> x(count * hidden), h(count * up.spec->out), g(count * inner), out(count * hidden);
+      for (int64_t i = 0; i < count; ++i) std::copy_n(args.x + mine[i] / args.top_k * hidden, hidden, &x[i * hidden]);
+      matmul(up, expert, x.data(), count, h.data());
+      for (int64_t i = 0; i < count; ++i) {
+        float* row = &h[i * up.spec->out];
+        add_lora(args.up, batch.adapter[mine[i] / args.top_k], expert, &x[i * hidden], row);
+        const bool interleaved = up.spec->row_order == RowOrder::kInterleavedGateUp;
+        for (int64_t j = 0; j < inner; ++j) {
+          const float gate = interleaved ? row[2 * j] : row[j];
+          const float value = interleaved ? row[2 * j + 1] : row[inner + j];
+          g[i * inner + j] = clamped_swiglu(gate, value, args.alpha, args.limit);
+        }
+      }
+      matmul(down, expert, g.data(), count, out.data());
+      for (int64_t i = 0; i < count; ++i) {
+        add_lora(args.down, batch.adapter[mine[i] / args.top_k], expert, &g[i * inner], &out[i * hidden]);
+        for (int64_t j = 0; j < hidden; ++j) y[mine[i] * hidden + j] = args.weight[mine[i]] * out[i * hidden + j];
+      }
+    });
+    for (int64_t p = 0; p < pairs; ++p) {
+      for (int64_t j = 0; j < hidden; ++j) args.residual[p / args.top_k * hidden + j] += y[p * hidden + j];
+    }
+  }
+
+  void head(const Batch& batch, const HeadArgs& args) override {
+    const StoredLinear& linear = stored(args.head);
+    const int64_t hidden = linear.spec->in, vocab = linear.spec->out;
+    std::vector<float> x(batch.logit_count * hidden);
+    for (int r = 0; r < batch.logit_count; ++r) {
+      rms_norm(args.residual + batch.logit_rows[r] * hidden, args.norm, hidden, &x[r * hidden]);
+    }
+    matmul(linear, 0, x.data(), batch.logit_count, args.logits);
+    for (int r = 0; r < batch.logit_count; ++r) {
+      add_lora(args.head, batch.adapter[batch.logit_rows[r]], 0, &x[r * hidden], args.logits + r * vocab);
+    }
+  }
+
+ private:
+  // y[i, o] = W[o, :] . x[i, :] + bias[o], i < count. Each weight row is decoded once.
+  void matmul(const StoredLinear& linear, int expert, const float* x, int64_t count, float* y) {
+    const int64_t in = linear.spec->in, out = linear.spec->out;
+    auto row_of = [&](int64_t o, int) {
+      std::vector<float> w(in);
+      const StoredRow row = stored_row(linear, expert, o);
+      decode_row(*linear.format, *row.matrix, row.row, w.data());
+      const float bias = stored_bias(linear, expert, o);
+      for (int64_t i = 0; i < count; ++i) {
+        double sum = 0;
+        for (int64_t c = 0; c < in; ++c) sum += double{w[c]} * x[i * in + c];
+        y[i * out + o] = static_cast<float>(sum + bias);
+      }
+    };
+    if (linear.experts.size() > 1) {
+      for (int64_t o = 0; o < out; ++o) row_of(o, 0);  // already inside a parallel loop over experts
+    } else {
+      pool_.run(out, 16, row_of);
+    }
+  }
+
+  void dense(const Batch& batch, const Linear& linear, const float* x, float* y) {
+    const StoredLinear& s = stored(linear);
+    matmul(s, 0, x, batch.tokens, y);
+    for (int64_t t = 0; t < batch.tokens; ++t) {
+      add_lora(linear, batch.adapter[t], 0, x + t * s.spec->in, y + t * s.spec->out);
+    }
+  }
+
+  // LoRA of a lookup: A's column of the token, through B. The table's A is [rank, vocab] and B is [H, rank].
+  static void add_embedding_lora(const Linear& linear, int slot, int32_t token, float* y) {
+    if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot]) return;
+    const auto& pair = static_cast<const ReferenceLora*>(linear.lora[slot])->experts[0];
+    const int64_t vocab = stored(linear).spec->out, hidden = stored(linear).spec->in;
+    for (int64_t o = 0; o < hidden && pair.rank > 0; ++o) {
+      double sum = 0;
+      for (int r = 0; r < pair.rank; ++r) {
+        sum += double{bf16_to_f32(pair.a[r * vocab + token])} * bf16_to_f32(pair.b[o * pair.rank + r]);
+      }
+      y[o] = static_cast<float>(y[o] + pair.scale * sum);
+    }
+  }
+
+  static void store(void* cache, KvType type, int64_t i, float value) {
+    if (type == KvType::kF32) static_cast<float*>(cache)[i] = value;
+    else static_cast<uint16_t*>(cache)[i] = f32_to_bf16(value);
+  }
+  static float load(const void* cache, KvType type, int64_t i) {
+    if (type == KvType::kF32) return static_cast<const float*>(cache)[i];
+    return bf16_to_f32(static_cast<const uint16_t*>(cache)[i]);
+  }
+
+  ThreadPool pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_reference_kernels(int threads) { return std::make_unique<ReferenceKernels>(threads); }
+
+}  // namespace lk
