@@ -1,5 +1,5 @@
-// A loaded model: packed weights, the adapters in its slots, and one forward pass over a mixed batch. Owned by one engine thread;
-// `prepare_adapter` may run on other threads beside it.
+// A loaded model: packed weights, the adapters in its slots, and one forward pass over a mixed
+// batch. Owned by one engine thread; `prepare_adapter` may run on other threads beside it.
 #pragma once
 
 #include <functional>
@@ -16,27 +16,27 @@
 namespace lk {
 
 struct ModelOptions {
-  std::string kernels;             // row of kernels_table(); empty: LORIKEET_KERNELS or the best
-  int threads = 0;                 // 0: all CPUs of the process
+  std::string kernels;  // row of kernels_table(); empty: LORIKEET_KERNELS or the best
+  int threads = 0;      // 0: all CPUs of the process
   KvType kv_type = KvType::kBF16;
-  int adapter_slots = 16;          // distinct adapters in one batch
+  int adapter_slots = 16;                                   // distinct adapters in one batch
   std::function<void(size_t done, size_t total)> progress;  // bytes of weights packed; may be empty
 };
 
 struct ModelInfo {
-  std::string architecture;        // "gpt_oss"
+  std::string architecture;  // "gpt_oss"
   int layers = 0, hidden = 0, vocab = 0;
   int max_positions = 0;
   int experts = 0, top_k = 0;
   std::vector<int32_t> eos_token_ids;
-  size_t weight_bytes = 0;         // as packed
+  size_t weight_bytes = 0;  // as packed
   std::vector<std::string> warnings;
 };
 
 // What a test or a tool may watch or fix in a forward pass; all pointers may be null.
 struct ForwardTrace {
-  int32_t* experts = nullptr;              // out [moe layers, T, k]: the experts chosen
-  const int32_t* forced_experts = nullptr; // in [moe layers, T, k]: use these
+  int32_t* experts = nullptr;               // out [moe layers, T, k]: the experts chosen
+  const int32_t* forced_experts = nullptr;  // in [moe layers, T, k]: use these
 };
 
 // An adapter packed for this model's kernels; shared by pointer, immutable.
@@ -45,7 +45,8 @@ class PreparedAdapter;
 class Model {
  public:
   // Loads every weight whole or not at all. Errors: one sentence (exit code 2).
-  static Result<std::unique_ptr<Model>> load(const std::string& folder, const ModelOptions& options);
+  static Result<std::unique_ptr<Model>> load(const std::string& folder,
+                                             const ModelOptions& options);
   virtual ~Model() = default;
 
   virtual const ModelInfo& info() const = 0;
@@ -54,12 +55,16 @@ class Model {
   // Shape of the KV cache that forward() needs.
   virtual const KvLayout& kv_layout() const = 0;
 
-  // Packs an adapter (thread-safe, slow part), then binds it to a slot (engine thread, between steps; null empties the slot).
-  virtual std::shared_ptr<const PreparedAdapter> prepare_adapter(std::shared_ptr<const Adapter> adapter) const = 0;
+  // Packs an adapter (thread-safe, slow part), then binds it to a slot (engine thread, between
+  // steps; null empties the slot).
+  virtual std::shared_ptr<const PreparedAdapter> prepare_adapter(
+      std::shared_ptr<const Adapter> adapter) const = 0;
   virtual void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) = 0;
 
-  // One step: writes keys and values of the batch's tokens to `cache` and logits [batch.logit_count, vocab].
-  virtual void forward(const Batch& batch, KvCache& cache, float* logits, const ForwardTrace& trace = {}) = 0;
+  // One step: writes keys and values of the batch's tokens to `cache` and logits
+  // [batch.logit_count, vocab].
+  virtual void forward(const Batch& batch, KvCache& cache, float* logits,
+                       const ForwardTrace& trace = {}) = 0;
 };
 
 }  // namespace lk

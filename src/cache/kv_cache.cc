@@ -1,0 +1,47 @@
+#include "cache/kv_cache.h"
+
+#include "base/check.h"
+
+namespace lk {
+namespace {
+
+size_t element_bytes(KvType type) { return type == KvType::kBF16 ? 2 : 4; }
+
+// Bytes of the keys, or of the values, of one block of one layer.
+size_t half_block_bytes(const KvLayout& layout) {
+  return static_cast<size_t>(layout.kv_heads) * layout.head_dim * kKvBlockTokens *
+         element_bytes(layout.type);
+}
+
+}  // namespace
+
+size_t KvLayout::block_bytes(int group) const {
+  return 2 * half_block_bytes(*this) * groups[group].layers.size();
+}
+
+KvCache::KvCache(const KvLayout& layout, std::vector<int> blocks)
+    : layout_(layout), blocks_(std::move(blocks)) {
+  LK_CHECK(blocks_.size() == layout_.groups.size());
+  const size_t half = half_block_bytes(layout_);
+  for (int group : layout_.layer_group) {
+    keys_.emplace_back(half * blocks_[group]);
+    values_.emplace_back(half * blocks_[group]);
+  }
+}
+
+KvLayer KvCache::layer(int attention_layer) {
+  return {.keys = keys_[attention_layer].data(),
+          .values = values_[attention_layer].data(),
+          .type = layout_.type,
+          .group = layout_.layer_group[attention_layer]};
+}
+
+size_t KvCache::bytes() const {
+  size_t total = 0;
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    total += layout_.block_bytes(static_cast<int>(g)) * blocks_[g];
+  }
+  return total;
+}
+
+}  // namespace lk

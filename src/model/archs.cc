@@ -1,0 +1,26 @@
+#include "model/archs.h"
+
+#include "model/arch/gpt_oss_decoder.h"
+
+namespace lk {
+namespace {
+
+constexpr ArchRow kArchs[] = {
+    {"gpt_oss", gpt_oss_table, gpt_oss_decoder},
+};
+
+}  // namespace
+
+std::span<const ArchRow> archs_table() { return kArchs; }
+
+Result<const ArchRow*> find_arch(const std::string& model_type) {
+  std::string known;
+  for (const ArchRow& row : kArchs) {
+    if (row.model_type == model_type) return &row;
+    if (!known.empty()) known += ", ";
+    known += row.model_type;
+  }
+  return unsupported("config.json: model_type is '{}'; this build knows: {}", model_type, known);
+}
+
+}  // namespace lk

@@ -1,0 +1,82 @@
+// The generic decoder: runs the stages of kernels.h in the order that a DecoderSpec gives. Owned by
+// one engine thread; prepare_adapter may run beside it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "model/decoder_spec.h"
+#include "model/lora.h"
+#include "model/model.h"
+
+namespace lk {
+
+// Everything loaded that a decoder is made of.
+struct DecoderParts {
+  ModelInfo info;
+  DecoderSpec spec;
+  std::unique_ptr<const LinearTable> table;
+  std::unique_ptr<Kernels> kernels;
+  std::vector<std::unique_ptr<Weights>> weights;    // by index in table->linears
+  std::map<std::string, std::vector<float>> plain;  // by name
+  std::optional<Checkpoint> checkpoint;             // kept where the kernels keep views of it
+};
+
+class Decoder : public Model {
+ public:
+  Decoder(DecoderParts parts, KvType kv_type, int adapter_slots);
+
+  const ModelInfo& info() const override { return parts_.info; }
+  const LinearTable& linears() const override { return *parts_.table; }
+  const Kernels& kernels() const override { return *parts_.kernels; }
+  const KvLayout& kv_layout() const override { return kv_layout_; }
+  std::shared_ptr<const PreparedAdapter> prepare_adapter(
+      std::shared_ptr<const Adapter> adapter) const override;
+  void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) override;
+  void forward(const Batch& batch, KvCache& cache, float* logits,
+               const ForwardTrace& trace) override;
+
+ private:
+  struct Attention {
+    const AttentionSpec* spec;
+    Norm norm;
+    Linear query, key, value, out;
+    const float* sinks;  // null if there are none
+  };
+  struct Moe {
+    const MoeSpec* spec;
+    Norm norm;
+    Linear router, up, down;
+  };
+  struct Layer {
+    std::optional<Attention> attention;
+    std::optional<Moe> moe;
+  };
+
+  Norm norm(const std::string& name) const;
+  Linear linear(Stage stage, int layer) const;
+  void check_batch(const Batch& batch) const;
+  void reserve(const Batch& batch);
+  void attend(const Batch& batch, const Attention& layer, KvLayer kv);
+  void mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen, const int32_t* forced);
+
+  DecoderParts parts_;
+  LoraSlots lora_;
+  KvLayout kv_layout_;
+  Linear embedding_, head_;
+  Norm final_norm_;
+  std::vector<Layer> layers_;
+
+  // Scratch of one step; grows to the largest step seen.
+  AlignedBuffer residual_;             // [T, hidden]
+  AlignedBuffer rope_cos_, rope_sin_;  // [T, rotary / 2]
+  AlignedBuffer q_, attended_;         // [T, heads * head_dim] of the widest layer
+  AlignedBuffer x_;                    // [T, hidden]
+  AlignedBuffer expert_, weight_;      // [T, k] of the layer with most
+};
+
+}  // namespace lk

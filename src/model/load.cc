@@ -1,0 +1,97 @@
+#include "model/load.h"
+
+#include <new>
+
+#include "base/mmap_file.h"
+#include "kernels/select.h"
+#include "model/archs.h"
+#include "model/decoder.h"
+#include "quant/detect.h"
+#include "quant/stored_linear.h"
+
+namespace lk {
+namespace {
+
+size_t stored_bytes(const StoredLinear& linear) {
+  size_t total = linear.bias.data ? linear.bias.bytes() : 0;
+  for (const std::vector<StoredMatrix>& parts : linear.experts) {
+    for (const StoredMatrix& matrix : parts) {
+      total += matrix.rows * code_bytes(linear.format->element, matrix.cols);
+    }
+  }
+  return total;
+}
+
+std::vector<float> to_f32(const TensorView& tensor) {
+  std::vector<float> values(tensor.elements());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = load_f32(tensor, static_cast<int64_t>(i));
+  return values;
+}
+
+// Fills `parts.weights` and `parts.plain`.
+Status pack_weights(const StoredModel& stored, const ModelOptions& options, DecoderParts& parts) {
+  size_t done = 0, total = 0;
+  for (const StoredLinear& linear : stored.linears) total += stored_bytes(linear);
+  const bool drop = !parts.kernels->keeps_views();
+  for (const StoredLinear& linear : stored.linears) {
+    LK_RETURN_IF_ERROR(check_finite(linear));
+    parts.weights.push_back(parts.kernels->pack(linear, drop));
+    parts.info.weight_bytes += parts.weights.back()->bytes();
+    done += stored_bytes(linear);
+    if (options.progress) options.progress(done, total);
+  }
+  for (size_t i = 0; i < stored.plain.size(); ++i) {
+    const std::string& name = parts.table->plain[i].name;
+    LK_RETURN_IF_ERROR(check_finite(stored.plain[i], name, /*mapped=*/true));
+    std::vector<float>& values = parts.plain[name];
+    values = to_f32(stored.plain[i]);
+    parts.info.weight_bytes += values.size() * sizeof(float);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable table,
+                                            DecoderSpec spec, std::unique_ptr<Kernels> kernels,
+                                            const ModelOptions& options) {
+  DecoderParts parts;
+  parts.table = std::make_unique<const LinearTable>(std::move(table));
+  parts.kernels = std::move(kernels);
+  parts.info.architecture = parts.table->architecture;
+  parts.info.layers = static_cast<int>(spec.layers.size());
+  parts.info.hidden = spec.hidden;
+  parts.info.vocab = spec.vocab;
+  parts.info.max_positions = spec.max_positions;
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.moe) continue;
+    parts.info.experts = layer.moe->experts;
+    parts.info.top_k = layer.moe->top_k;
+  }
+  parts.spec = std::move(spec);
+  LK_ASSIGN_OR_RETURN(parts.info.eos_token_ids, checkpoint.config().eos_token_ids());
+  LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, *parts.table));
+  parts.info.warnings = stored.warnings;
+  try {
+    LK_RETURN_IF_ERROR(pack_weights(stored, options, parts));
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::kResource,
+                "{}: memory ran out after {} bytes of packed weights; the checkpoint has {} bytes",
+                checkpoint.folder(), parts.info.weight_bytes, checkpoint.total_bytes());
+  }
+  if (parts.kernels->keeps_views()) parts.checkpoint = std::move(checkpoint);
+  return std::make_unique<Decoder>(std::move(parts), options.kv_type, options.adapter_slots);
+}
+
+Result<std::unique_ptr<Model>> Model::load(const std::string& folder, const ModelOptions& options) {
+  LK_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(folder));
+  LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
+  LK_ASSIGN_OR_RETURN(LinearTable table, row->table(checkpoint.config()));
+  LK_ASSIGN_OR_RETURN(DecoderSpec spec, row->decoder(checkpoint.config()));
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels,
+                      make_kernels(options.kernels, options.threads));
+  return load_decoder(std::move(checkpoint), std::move(table), std::move(spec), std::move(kernels),
+                      options);
+}
+
+}  // namespace lk

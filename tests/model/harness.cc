@@ -1,0 +1,407 @@
+#include "model/harness.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "base/check.h"
+#include "base/numeric.h"
+
+namespace lk::test {
+namespace {
+
+using Random = std::mt19937_64;
+
+int pick(Random& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+// The blocks of one KV group: handed out at random, given back once the window has passed them.
+class GroupBlocks {
+ public:
+  GroupBlocks(const KvGroup& group, const std::vector<Sequence>& sequences, Random& random)
+      : window_(group.window), held_(sequences.size()) {
+    for (const Sequence& s : sequences) {
+      total_ += static_cast<int>(s.tokens.size() + kKvBlockTokens - 1) / kKvBlockTokens;
+    }
+    free_.resize(total_);
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), random);
+  }
+
+  int total() const { return total_; }
+  const std::vector<int32_t>& held(int sequence) const { return held_[sequence]; }
+
+  // Makes room for positions [begin, end) of a sequence and frees what none of them sees.
+  void advance(int sequence, int begin, int end) {
+    std::vector<int32_t>& held = held_[sequence];
+    while (static_cast<int>(held.size()) * kKvBlockTokens < end) {
+      held.push_back(free_.back());
+      free_.pop_back();
+    }
+    if (window_ == 0) return;
+    for (int i = 0; (i + 1) * kKvBlockTokens <= begin - window_ + 1; ++i) {
+      if (held[i] < 0) continue;
+      free_.insert(free_.begin(), held[i]);
+      held[i] = -1;
+    }
+  }
+
+ private:
+  int window_;
+  int total_ = 0;
+  std::vector<int32_t> free_;
+  std::vector<std::vector<int32_t>> held_;
+};
+
+struct Chunk {
+  int sequence, begin, end;
+};
+
+// One step's arrays behind a Batch.
+struct Step {
+  std::vector<int32_t> token_ids, positions, adapter, sequence, query_start = {0}, context_len,
+                                                                rows;
+  std::vector<std::vector<int32_t>> tables;  // by KV group
+  std::vector<std::vector<int64_t>> slot_mapping;
+  std::vector<KvIndex> kv;
+  Batch batch;
+
+  Step(const std::vector<Sequence>& sequences, const std::vector<Chunk>& chunks,
+       std::vector<GroupBlocks>& groups) {
+    for (size_t s = 0; s < chunks.size(); ++s) {
+      const Chunk& chunk = chunks[s];
+      const Sequence& from = sequences[chunk.sequence];
+      for (int p = chunk.begin; p < chunk.end; ++p) {
+        rows.push_back(static_cast<int32_t>(token_ids.size()));
+        token_ids.push_back(from.tokens[p]);
+        positions.push_back(p);
+        adapter.push_back(from.slot);
+        sequence.push_back(static_cast<int32_t>(s));
+      }
+      query_start.push_back(static_cast<int32_t>(token_ids.size()));
+      context_len.push_back(chunk.end);
+      for (GroupBlocks& group : groups) group.advance(chunk.sequence, chunk.begin, chunk.end);
+    }
+    for (GroupBlocks& group : groups) add_group(chunks, group);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const int max_blocks = static_cast<int>(tables[g].size() / chunks.size());
+      kv.push_back({tables[g].data(), slot_mapping[g].data(), max_blocks});
+    }
+    batch = {.tokens = static_cast<int>(token_ids.size()),
+             .sequences = static_cast<int>(chunks.size()),
+             .logit_count = static_cast<int>(rows.size()),
+             .token_ids = token_ids.data(),
+             .positions = positions.data(),
+             .adapter = adapter.data(),
+             .sequence = sequence.data(),
+             .query_start = query_start.data(),
+             .context_len = context_len.data(),
+             .logit_rows = rows.data(),
+             .kv = kv};
+  }
+
+ private:
+  void add_group(const std::vector<Chunk>& chunks, const GroupBlocks& group) {
+    size_t max_blocks = 0;
+    for (const Chunk& c : chunks) max_blocks = std::max(max_blocks, group.held(c.sequence).size());
+    std::vector<int32_t>& table = tables.emplace_back(chunks.size() * max_blocks, -1);
+    std::vector<int64_t>& slots = slot_mapping.emplace_back();
+    for (size_t s = 0; s < chunks.size(); ++s) {
+      const std::vector<int32_t>& held = group.held(chunks[s].sequence);
+      std::copy(held.begin(), held.end(), table.begin() + s * max_blocks);
+      for (int p = chunks[s].begin; p < chunks[s].end; ++p) {
+        slots.push_back(int64_t{held[p / kKvBlockTokens]} * kKvBlockTokens + p % kKvBlockTokens);
+      }
+    }
+  }
+};
+
+// What an earlier owner may have left in a block: finite, but far from any real value.
+void fill_with_garbage(KvCache& cache, Random& random) {
+  const KvLayout& layout = cache.layout();
+  for (size_t l = 0; l < layout.layer_group.size(); ++l) {
+    const KvLayer layer = cache.layer(static_cast<int>(l));
+    const int64_t count =
+        int64_t{cache.blocks(layer.group)} * layout.kv_heads * layout.head_dim * kKvBlockTokens;
+    const float seed = static_cast<float>(pick(random, 50, 90));
+    for (void* half : {layer.keys, layer.values}) {
+      for (int64_t i = 0; i < count; ++i) {
+        const float value = (i % 2 ? seed : -seed) + static_cast<float>(i % 7);
+        if (layer.type == KvType::kF32)
+          static_cast<float*>(half)[i] = value;
+        else
+          static_cast<uint16_t*>(half)[i] = f32_to_bf16(value);
+      }
+    }
+  }
+}
+
+// Random chunks of the sequences that are not done, in random order; everything that is left if
+// `last`.
+std::vector<Chunk> choose_chunks(const std::vector<Sequence>& sequences, std::vector<int>& done,
+                                 bool last, Random& random) {
+  std::vector<Chunk> chunks;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const int left = static_cast<int>(sequences[s].tokens.size()) - done[s];
+    if (left == 0) continue;
+    int take = left;
+    if (!last) {
+      const int kind = pick(random, 0, 3);
+      take = kind == 0 ? 0 : kind == 1 ? 1 : pick(random, 1, left);
+    }
+    if (take == 0) continue;
+    chunks.push_back({static_cast<int>(s), done[s], done[s] + take});
+    done[s] += take;
+  }
+  std::shuffle(chunks.begin(), chunks.end(), random);
+  return chunks;
+}
+
+}  // namespace
+
+std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequences,
+                             const RunOptions& options) {
+  Random random(options.seed);
+  const KvLayout& layout = model.kv_layout();
+  std::vector<GroupBlocks> groups;
+  std::vector<int> blocks;
+  for (const KvGroup& group : layout.groups) {
+    groups.emplace_back(group, sequences, random);
+    blocks.push_back(groups.back().total());
+  }
+  KvCache cache(layout, blocks);
+  fill_with_garbage(cache, random);
+
+  const int vocab = model.info().vocab, layers = model.info().layers, k = model.info().top_k;
+  std::vector<SequenceRun> runs(sequences.size());
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    runs[s].logits.resize(sequences[s].tokens.size() * vocab);
+    runs[s].experts.resize(sequences[s].tokens.size() * layers * k);
+  }
+  std::vector<int> done(sequences.size(), 0);
+  std::vector<float> logits;
+  for (int step = 0; step < options.steps; ++step) {
+    const auto chunks = choose_chunks(sequences, done, step + 1 == options.steps, random);
+    if (chunks.empty()) continue;
+    const Step s(sequences, chunks, groups);
+    const int tokens = s.batch.tokens;
+    std::vector<int32_t> chosen(size_t{1} * layers * tokens * k), forced(chosen.size());
+    // Both directions between [layers, tokens of the batch, k] and each sequence's own array.
+    const auto each_row = [&](auto&& body) {
+      int row = 0;
+      for (const Chunk& c : chunks) {
+        const size_t length = sequences[c.sequence].tokens.size();
+        for (int p = c.begin; p < c.end; ++p, ++row) {
+          for (int l = 0; l < layers; ++l) {
+            body(c.sequence, (l * length + p) * k, (size_t{1} * l * tokens + row) * k);
+          }
+        }
+      }
+    };
+    if (options.forced) {
+      each_row([&](int sequence, size_t own, size_t shared) {
+        std::copy_n(&(*options.forced)[sequence].experts[own], k, &forced[shared]);
+      });
+    }
+    logits.assign(static_cast<size_t>(tokens) * vocab, NAN);
+    model.forward(
+        s.batch, cache, logits.data(),
+        {.experts = chosen.data(), .forced_experts = options.forced ? forced.data() : nullptr});
+    each_row([&](int sequence, size_t own, size_t shared) {
+      std::copy_n(&chosen[shared], k, &runs[sequence].experts[own]);
+    });
+    int row = 0;
+    for (const Chunk& c : chunks) {
+      std::copy_n(&logits[static_cast<size_t>(row) * vocab], (c.end - c.begin) * vocab,
+                  &runs[c.sequence].logits[static_cast<size_t>(c.begin) * vocab]);
+      row += c.end - c.begin;
+    }
+  }
+  return runs;
+}
+
+std::vector<int32_t> ReferenceCase::tokens() const {
+  std::vector<int32_t> all = prompt_ids;
+  all.insert(all.end(), output_ids.begin(), output_ids.end() - 1);
+  return all;
+}
+
+std::string model_folder() { return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4"; }
+
+std::vector<ReferenceCase> reference_cases() {
+  const auto json = nlohmann::json::parse(std::ifstream(model_folder() + "/reference.json"));
+  std::vector<ReferenceCase> cases;
+  for (const auto& [adapter, list] : json.at("cases").items()) {
+    for (const auto& entry : list) {
+      ReferenceCase& c = cases.emplace_back();
+      c.adapter = adapter;
+      entry.at("prompt_ids").get_to(c.prompt_ids);
+      entry.at("output_ids").get_to(c.output_ids);
+      entry.at("prompt_logprobs").get_to(c.prompt_logprobs);
+      entry.at("token_logprobs").get_to(c.token_logprobs);
+      entry.at("top5_ids").get_to(c.top5_ids);
+      entry.at("top5_logprobs").get_to(c.top5_logprobs);
+    }
+  }
+  return cases;
+}
+
+std::vector<double> log_softmax(const float* logits, int vocab) {
+  const double max = *std::max_element(logits, logits + vocab);
+  double sum = 0;
+  for (int i = 0; i < vocab; ++i) sum += std::exp(logits[i] - max);
+  const double shift = max + std::log(sum);
+  std::vector<double> result(vocab);
+  for (int i = 0; i < vocab; ++i) result[i] = logits[i] - shift;
+  return result;
+}
+
+void Deviation::add(const ReferenceCase& reference, const SequenceRun& run, int vocab) {
+  const size_t prompt = reference.prompt_ids.size();
+  for (size_t i = 0; i + 1 < prompt; ++i) {
+    const auto logprobs = log_softmax(&run.logits[i * vocab], vocab);
+    values.push_back(
+        std::abs(logprobs[reference.prompt_ids[i + 1]] - reference.prompt_logprobs[i]));
+  }
+  for (size_t i = 0; i < reference.output_ids.size(); ++i) {
+    const auto logprobs = log_softmax(&run.logits[(prompt - 1 + i) * vocab], vocab);
+    values.push_back(std::abs(logprobs[reference.output_ids[i]] - reference.token_logprobs[i]));
+    for (size_t j = 0; j < reference.top5_ids[i].size(); ++j) {
+      values.push_back(
+          std::abs(logprobs[reference.top5_ids[i][j]] - reference.top5_logprobs[i][j]));
+    }
+  }
+}
+
+double Deviation::mean() const {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double Deviation::quantile(double q) const {
+  // A NaN must not hide: it counts as the largest.
+  std::vector<double> sorted = values;
+  for (double& v : sorted) v = std::isnan(v) ? INFINITY : v;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
+}
+
+std::string Deviation::text() const {
+  return fmt::format("|dlogprob| of {} values: mean {:.6f}, p99 {:.6f}, largest {:.6f}",
+                     values.size(), mean(), quantile(0.99), largest());
+}
+
+int first_greedy_difference(const ReferenceCase& reference, const SequenceRun& run, int vocab,
+                            double margin) {
+  for (size_t i = 0; i < reference.output_ids.size(); ++i) {
+    if (reference.top5_logprobs[i][0] - reference.top5_logprobs[i][1] < margin) return -1;
+    const float* logits = &run.logits[(reference.prompt_ids.size() - 1 + i) * vocab];
+    const auto best = std::max_element(logits, logits + vocab) - logits;
+    if (best != reference.output_ids[i]) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+namespace {
+
+uint16_t f32_to_f16(float value) {
+  // Values here are normal halves: round to nearest by adding half of the last place kept.
+  const uint32_t bits = std::bit_cast<uint32_t>(value) + 0x1000u;
+  const int exponent = static_cast<int>((bits >> 23) & 0xff) - 112;
+  if (exponent <= 0) return 0;
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000u) | (exponent << 10) |
+                               ((bits >> 13) & 0x3ffu));
+}
+
+class SafetensorsWriter {
+ public:
+  explicit SafetensorsWriter(std::string dtype) : dtype_(std::move(dtype)) {}
+
+  void add(const std::string& name, int64_t rows, int64_t cols, float size, Random& random) {
+    std::normal_distribution<float> normal(0, size);
+    const size_t begin = data_.size();
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const float value = normal(random);
+      const uint16_t half = dtype_ == "F16" ? f32_to_f16(value) : f32_to_bf16(value);
+      if (dtype_ == "F32")
+        data_.append(reinterpret_cast<const char*>(&value), 4);
+      else
+        data_.append(reinterpret_cast<const char*>(&half), 2);
+    }
+    header_[name] = {
+        {"dtype", dtype_}, {"shape", {rows, cols}}, {"data_offsets", {begin, data_.size()}}};
+  }
+
+  void write(const std::string& path) const {
+    std::string header = header_.dump();
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t size = header.size();
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&size), 8) << header << data_;
+    LK_CHECK(file.good());
+  }
+
+ private:
+  std::string dtype_;
+  nlohmann::json header_ = nlohmann::json::object();
+  std::string data_;
+};
+
+}  // namespace
+
+void write_random_adapter(const std::string& folder, const LinearTable& table, int rank,
+                          const std::string& dtype, uint64_t seed) {
+  std::filesystem::create_directories(folder);
+  Random random(seed);
+  SafetensorsWriter writer(dtype);
+  const float a_size = 0.05f, b_size = 0.2f / std::sqrt(static_cast<float>(rank));
+  for (const LinearSpec& spec : table.linears) {
+    const std::string layer = fmt::format("base_model.model.model.layers.{}.", spec.layer);
+    std::string path;
+    switch (spec.stage) {
+      case Stage::kQuery:
+      case Stage::kKey:
+      case Stage::kValue:
+      case Stage::kAttentionOut:
+        path = "base_model.model.model." + spec.path();
+        break;
+      case Stage::kExpertUp:
+        path = layer + "mlp.experts.base_layer";
+        break;
+      case Stage::kExpertDown:
+        path = layer + "mlp.experts";
+        break;
+      default:
+        continue;
+    }
+    const int64_t rows = int64_t{std::max(spec.experts, 1)} * rank;
+    writer.add(path + ".lora_A.weight", rows, spec.in, a_size, random);
+    writer.add(path + ".lora_B.weight", spec.out, rows, b_size, random);
+  }
+  writer.write(folder + "/adapter_model.safetensors");
+  const nlohmann::json config = {
+      {"peft_type", "LORA"},
+      {"task_type", "CAUSAL_LM"},
+      {"r", rank},
+      {"lora_alpha", 2 * rank},
+      {"target_modules", {"q_proj", "k_proj", "v_proj", "o_proj"}},
+      {"target_parameters", {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
+      {"peft_version", "0.21.0"}};
+  std::ofstream(folder + "/adapter_config.json") << config.dump(1);
+}
+
+std::shared_ptr<const Adapter> load_adapter(const std::string& folder, const std::string& name,
+                                            const LinearTable& table) {
+  auto adapter = load_peft_adapter(folder, name, table, {});
+  EXPECT_TRUE(adapter) << adapter.error().message;
+  return adapter ? *adapter : nullptr;
+}
+
+}  // namespace lk::test
