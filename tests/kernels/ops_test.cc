@@ -1,0 +1,372 @@
+// Every stage of every kernels row that this CPU supports against the reference, over formats, shapes, ranks and mixes; and the
+// same bits for a token alone and in company.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "kernels/reference/reference_kernels.h"
+#include "kernels/select.h"
+#include "tests/kernels/random_model.h"
+
+namespace lk::test {
+namespace {
+
+// Relative L2 distance that no NaN passes.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  const double d = std::sqrt(difference / (norm + 1e-30));
+  return std::isfinite(d) ? d : 1e9;
+}
+
+std::vector<float> poisoned(int64_t n) { return std::vector<float>(n, std::nanf("")); }
+
+struct Owned {  // flat arrays behind a Batch
+  Batch batch;
+  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context_len, logit_rows, block_table;
+  std::vector<int64_t> slots;
+  std::vector<KvIndex> kv;
+
+  void finish(int max_blocks) {
+    batch.tokens = static_cast<int>(ids.size());
+    batch.sequences = static_cast<int>(context_len.size());
+    batch.logit_count = static_cast<int>(logit_rows.size());
+    batch.token_ids = ids.data();
+    batch.positions = positions.data();
+    batch.adapter = adapter.data();
+    batch.sequence = sequence.data();
+    batch.query_start = query_start.data();
+    batch.context_len = context_len.data();
+    batch.logit_rows = logit_rows.data();
+    kv = {{block_table.data(), slots.data(), max_blocks}};
+    batch.kv = kv;
+  }
+};
+
+// `tokens` independent one-token sequences at position 0 with random adapters of `slots`.
+std::unique_ptr<Owned> single_tokens(Rng& rng, int tokens, int slots, int vocab = 100) {
+  auto o = std::make_unique<Owned>();
+  for (int t = 0; t < tokens; ++t) {
+    o->ids.push_back(rng.below(vocab));
+    o->positions.push_back(0);
+    o->adapter.push_back(rng.below(slots + 1) - 1);
+    o->sequence.push_back(t);
+    o->query_start.push_back(t);
+    o->context_len.push_back(1);
+    o->logit_rows.push_back(t);
+    o->block_table.push_back(t);
+    o->slots.push_back(t * kKvBlockTokens);
+  }
+  o->query_start.push_back(tokens);
+  o->finish(1);
+  return o;
+}
+
+// A linear packed for one Kernels, with adapters.
+struct Packed {
+  std::unique_ptr<Weights> weights;
+  std::vector<std::unique_ptr<LoraWeights>> owned;
+  std::vector<const LoraWeights*> lora;
+  Linear linear;
+  Packed(Kernels& kernels, const RandomLinear& source, const std::vector<std::unique_ptr<RandomLora>>& adapters) {
+    weights = kernels.pack(source.stored, false);
+    for (const auto& a : adapters) {
+      owned.push_back(a ? kernels.pack_lora(source.spec, a->sources) : nullptr);
+      lora.push_back(owned.back().get());
+    }
+    linear = {weights.get(), lora};
+  }
+};
+
+std::vector<std::unique_ptr<RandomLora>> adapters_for(Rng& rng, const LinearSpec& spec, const std::vector<int>& ranks) {
+  std::vector<std::unique_ptr<RandomLora>> adapters;
+  for (int rank : ranks) {
+    if (rank == 0) {
+      adapters.push_back(nullptr);  // an adapter that leaves this linear alone
+      continue;
+    }
+    std::vector<int> each(std::max(spec.experts, 1), rank);
+    if (spec.experts > 2) each[1] = 0, each[2] = rank + 1;  // one expert not adapted, one of another rank
+    adapters.push_back(std::make_unique<RandomLora>(rng, spec, each));
+  }
+  return adapters;
+}
+
+const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
+
+class Ops : public testing::TestWithParam<const KernelsRow*> {
+ protected:
+  void SetUp() override {
+    if (!GetParam()->supported()) GTEST_SKIP() << GetParam()->name << " is only compiled on this CPU";
+    fast_ = GetParam()->make(2);
+    reference_ = make_reference_kernels(2);
+    // Pair products round the activations to bfloat16.
+    tolerance_ = GetParam()->name == "avx512bf16" ? 6e-3 : 2e-5;
+  }
+  std::unique_ptr<Kernels> fast_, reference_;
+  double tolerance_ = 0;
+};
+
+struct DenseShape { int64_t out, in; };
+const DenseShape kDense[] = {{16, 32}, {1, 32}, {40, 96}, {130, 72}, {257, 192}, {33, 1}, {64, 200}};
+
+TEST_P(Ops, DenseWithAdapters) {
+  Rng rng(1);
+  for (const Format* format : {&kFormatBF16, &kFormatF16, &kFormatF32, &kFormatMxfp4}) {
+    for (const DenseShape& shape : kDense) {
+      if (format == &kFormatMxfp4 && shape.in % 32) continue;  // the format has whole groups only
+      for (bool bias : {false, true}) {
+        RandomLinear source(rng, *format, Stage::kAttentionOut, 0, shape.out, shape.in, RowOrder::kPlain, bias);
+        const auto adapters = adapters_for(rng, source.spec, kRanks);
+        Packed fast(*fast_, source, adapters), reference(*reference_, source, adapters);
+        std::vector<std::vector<float>> rows;  // results of the largest batch, for the bits
+        for (int tokens : {1, 2, 3, 6, 7, 13, 25, 200}) {
+          Rng inputs(7);
+          const auto x = inputs.floats(200 * shape.in);
+          const auto residual = inputs.floats(200 * shape.out);
+          auto batch = single_tokens(inputs, 200, int(kRanks.size()));
+          batch->batch.tokens = tokens;
+          std::vector<float> a(residual.begin(), residual.begin() + tokens * shape.out), b = a;
+          fast_->output(batch->batch, {x.data(), fast.linear, a.data()});
+          reference_->output(batch->batch, {x.data(), reference.linear, b.data()});
+          EXPECT_LT(distance(a, b), tolerance_) << format->name << " " << shape.out << "x" << shape.in << " tokens " << tokens;
+          for (int t = 0; t < tokens; ++t) {
+            std::vector<float> row(a.begin() + t * shape.out, a.begin() + (t + 1) * shape.out);
+            if (t < static_cast<int>(rows.size())) {
+              EXPECT_EQ(0, std::memcmp(row.data(), rows[t].data(), row.size() * sizeof(float)))
+                  << format->name << " row " << t << " of " << tokens << " tokens has other bits";
+            } else {
+              rows.push_back(row);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+struct ExpertShape { int experts, top_k; int64_t hidden, inner; };
+const ExpertShape kExperts[] = {{8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}};
+
+TEST_P(Ops, ExpertsWithBothSeams) {
+  Rng rng(2);
+  for (const Format* format : {&kFormatMxfp4, &kFormatBF16, &kFormatF32}) {
+    for (RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kStackedGateUp}) {
+      for (const ExpertShape& s : kExperts) {
+        if (format == &kFormatMxfp4 && s.inner % 32) continue;
+        RandomLinear up(rng, *format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order, true);
+        RandomLinear down(rng, *format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, true);
+        const auto up_adapters = adapters_for(rng, up.spec, kRanks);
+        const auto down_adapters = adapters_for(rng, down.spec, {2, 0, 3, 8, 16, 64, 200});
+        Packed fast_up(*fast_, up, up_adapters), fast_down(*fast_, down, down_adapters);
+        Packed ref_up(*reference_, up, up_adapters), ref_down(*reference_, down, down_adapters);
+        std::vector<float> largest;
+        for (int tokens : {150, 40, 9, 1}) {
+          Rng inputs(9);
+          const auto x = inputs.floats(150 * s.hidden, 2.0f);
+          auto batch = single_tokens(inputs, 150, int(kRanks.size()));
+          batch->batch.tokens = tokens;
+          std::vector<int32_t> expert;
+          std::vector<float> weight;
+          for (int t = 0; t < 150; ++t) {
+            std::vector<int> all(s.experts);
+            std::iota(all.begin(), all.end(), 0);
+            for (int k = 0; k < s.top_k; ++k) {
+              // Expert 0 is left without any token in the larger models.
+              const int at = inputs.below(static_cast<int>(all.size()) - (s.experts > 8 ? 1 : 0)) + (s.experts > 8 ? 1 : 0);
+              expert.push_back(all[at]);
+              all.erase(all.begin() + at);
+              weight.push_back(0.1f + 0.01f * static_cast<float>(inputs.below(90)));
+            }
+          }
+          std::vector<float> a(tokens * s.hidden, 1.0f), b = a;
+          ExpertArgs args{x.data(), expert.data(), weight.data(), s.experts, s.top_k, int(s.inner),
+                          fast_up.linear, fast_down.linear, Activation::kClampedSwiGlu, 1.702f, 7.0f, a.data()};
+          fast_->experts(batch->batch, args);
+          args.up = ref_up.linear;
+          args.down = ref_down.linear;
+          args.residual = b.data();
+          reference_->experts(batch->batch, args);
+          EXPECT_LT(distance(a, b), tolerance_) << format->name << " hidden " << s.hidden << " tokens " << tokens;
+          if (largest.empty()) largest = a;
+          EXPECT_EQ(0, std::memcmp(a.data(), largest.data(), a.size() * sizeof(float)))
+              << format->name << " hidden " << s.hidden << ": other bits with " << tokens << " tokens";
+        }
+      }
+    }
+  }
+}
+
+struct AttentionShape { int heads, kv_heads, head_dim, window; bool sinks; };
+const AttentionShape kAttention[] = {
+    {8, 1, 64, 0, true}, {6, 2, 64, 37, true}, {4, 4, 128, 0, false}, {3, 1, 256, 16, false}, {10, 2, 80, 1, true}, {2, 2, 24, 5, true}};
+
+// Prefill, continued prefill and decode of several sequences in one ragged batch, blocks scattered.
+TEST_P(Ops, QkvAndAttention) {
+  Rng rng(3);
+  for (KvType type : {KvType::kBF16, KvType::kF32}) {
+    for (const AttentionShape& s : kAttention) {
+      const int64_t hidden = 96, q_dim = int64_t{s.heads} * s.head_dim, kv_dim = int64_t{s.kv_heads} * s.head_dim;
+      RandomLinear q(rng, kFormatBF16, Stage::kQuery, 0, q_dim, hidden, RowOrder::kPlain, true);
+      RandomLinear k(rng, kFormatBF16, Stage::kKey, 0, kv_dim, hidden, RowOrder::kPlain, true);
+      RandomLinear v(rng, kFormatBF16, Stage::kValue, 0, kv_dim, hidden, RowOrder::kPlain, false);
+      const auto qa = adapters_for(rng, q.spec, {4, 0}), ka = adapters_for(rng, k.spec, {0, 7}), va = adapters_for(rng, v.spec, {2, 9});
+      const std::vector<int> lengths = {1, 16, 45, 100};
+      const int total_blocks = 32, rotary = s.head_dim / 2;
+      const auto weight = rng.floats(hidden);
+      const auto sinks = rng.floats(s.heads);
+      // inputs of every token of every sequence
+      std::vector<std::vector<float>> x, cos, sin;
+      for (int length : lengths) {
+        x.push_back(rng.floats(length * hidden));
+        cos.push_back(rng.floats(length * (rotary / 2)));
+        sin.push_back(rng.floats(length * (rotary / 2)));
+      }
+      std::vector<int32_t> order(total_blocks);
+      std::iota(order.begin(), order.end(), 0);
+      for (int i = total_blocks - 1; i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
+
+      auto run = [&](Kernels& kernels, const std::vector<std::vector<int>>& steps) {
+        Packed pq(kernels, q, qa), pk(kernels, k, ka), pv(kernels, v, va);
+        const size_t element = type == KvType::kF32 ? 4 : 2;
+        std::vector<std::byte> keys(total_blocks * kv_dim * kKvBlockTokens * element), values(keys.size());
+        const KvLayer cache{keys.data(), values.data(), type, 0};
+        std::vector<std::vector<float>> out(lengths.size());
+        std::vector<int> done(lengths.size(), 0);
+        for (const std::vector<int>& step : steps) {  // tokens of each sequence in this step
+          Owned o;
+          std::vector<float> residual, c, sn;
+          const int max_blocks = 7;
+          int blocks = 0;
+          for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
+            const int first_block = blocks;
+            blocks += (lengths[s2] + kKvBlockTokens - 1) / kKvBlockTokens;
+            if (step[s2] == 0) continue;
+            o.query_start.push_back(static_cast<int>(o.ids.size()));
+            for (int i = 0; i < step[s2]; ++i) {
+              const int p = done[s2] + i;
+              o.ids.push_back(0);
+              o.positions.push_back(p);
+              o.adapter.push_back(static_cast<int>(s2 % 3) - 1);
+              o.sequence.push_back(static_cast<int>(o.context_len.size()));
+              o.slots.push_back(int64_t{order[first_block + p / kKvBlockTokens]} * kKvBlockTokens + p % kKvBlockTokens);
+              residual.insert(residual.end(), x[s2].begin() + p * hidden, x[s2].begin() + (p + 1) * hidden);
+              c.insert(c.end(), cos[s2].begin() + p * (rotary / 2), cos[s2].begin() + (p + 1) * (rotary / 2));
+              sn.insert(sn.end(), sin[s2].begin() + p * (rotary / 2), sin[s2].begin() + (p + 1) * (rotary / 2));
+            }
+            o.context_len.push_back(done[s2] + step[s2]);
+            for (int b = 0; b < max_blocks; ++b) {
+              const int count = (lengths[s2] + kKvBlockTokens - 1) / kKvBlockTokens;
+              // Blocks that lie wholly behind the window may be gone.
+              const bool gone = s.window > 0 && (b + 1) * kKvBlockTokens <= done[s2] + 1 - s.window;
+              o.block_table.push_back(b < count && !gone ? order[first_block + b] : -1);
+            }
+          }
+          o.query_start.push_back(static_cast<int>(o.ids.size()));
+          o.finish(max_blocks);
+          auto q_out = poisoned(o.batch.tokens * q_dim), attended = poisoned(o.batch.tokens * q_dim);
+          kernels.qkv(o.batch, {residual.data(), {weight.data(), 1e-5f}, pq.linear, pk.linear, pv.linear, s.heads, s.kv_heads,
+                                s.head_dim, rotary, c.data(), sn.data(), q_out.data(), cache});
+          kernels.attention(o.batch, {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim, s.window,
+                                      1.0f / std::sqrt(float(s.head_dim)), s.sinks ? sinks.data() : nullptr, attended.data()});
+          int t = 0;
+          for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
+            out[s2].insert(out[s2].end(), attended.begin() + t * q_dim, attended.begin() + (t + step[s2]) * q_dim);
+            t += step[s2];
+            done[s2] += step[s2];
+          }
+        }
+        return out;
+      };
+      const std::vector<std::vector<int>> whole = {lengths};
+      const std::vector<std::vector<int>> chunked = {{0, 7, 20, 0}, {1, 1, 25, 33}, {0, 8, 0, 1}, {0, 0, 0, 66}};
+      const auto expected = run(*reference_, whole);
+      const auto once = run(*fast_, whole), pieces = run(*fast_, chunked);
+      for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
+        // In bfloat16 a value next to a rounding boundary may fall to the other side.
+        EXPECT_LT(distance(once[s2], expected[s2]), type == KvType::kF32 ? tolerance_ : std::max(tolerance_, 3e-3))
+            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length " << lengths[s2];
+        EXPECT_EQ(0, std::memcmp(once[s2].data(), pieces[s2].data(), once[s2].size() * sizeof(float)))
+            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length " << lengths[s2] << ": other bits in chunks";
+      }
+    }
+  }
+}
+
+TEST_P(Ops, RouterAndHeadAndEmbedding) {
+  Rng rng(4);
+  const int64_t hidden = 72;
+  const int tokens = 37, experts = 19, top_k = 5, vocab = 301;
+  RandomLinear router(rng, kFormatBF16, Stage::kRouter, 0, experts, hidden, RowOrder::kPlain, true);
+  RandomLinear head(rng, kFormatBF16, Stage::kHead, 0, vocab, hidden, RowOrder::kPlain, false);
+  RandomLinear table(rng, kFormatBF16, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain, false);
+  const auto ra = adapters_for(rng, router.spec, kRanks), ha = adapters_for(rng, head.spec, kRanks), ta = adapters_for(rng, table.spec, kRanks);
+  const auto weight = rng.floats(hidden);
+  auto batch = single_tokens(rng, tokens, int(kRanks.size()), vocab);
+  batch->batch.logit_count = tokens / 2;
+  for (int r = 0; r < tokens / 2; ++r) batch->logit_rows[r] = tokens - 1 - 2 * r;
+  const Norm norm{weight.data(), 1e-5f};
+  struct Out { std::vector<float> residual, x, weight, logits; std::vector<int32_t> expert; };
+  auto run = [&](Kernels& kernels, const int32_t* forced) {
+    Packed pr(kernels, router, ra), ph(kernels, head, ha), pt(kernels, table, ta);
+    Out o{poisoned(tokens * hidden), poisoned(tokens * hidden), poisoned(tokens * top_k), poisoned(tokens / 2 * vocab),
+          std::vector<int32_t>(tokens * top_k, -1)};
+    kernels.embed(batch->batch, {pt.linear, o.residual.data()});
+    kernels.route(batch->batch, {o.residual.data(), norm, pr.linear, RouterRule::kTopKThenSoftmax, experts, top_k, forced,
+                                 o.x.data(), o.expert.data(), o.weight.data()});
+    kernels.head(batch->batch, {o.residual.data(), norm, ph.linear, o.logits.data()});
+    return o;
+  };
+  const Out expected = run(*reference_, nullptr), got = run(*fast_, nullptr);
+  EXPECT_LT(distance(got.residual, expected.residual), 1e-5);
+  EXPECT_LT(distance(got.x, expected.x), 1e-5);
+  EXPECT_LT(distance(got.logits, expected.logits), tolerance_);
+  int same = 0;
+  for (int i = 0; i < tokens * top_k; ++i) same += got.expert[i] == expected.expert[i];
+  EXPECT_GE(same, tokens * top_k * (tolerance_ > 1e-3 ? 0.9 : 1.0));
+  const Out replayed = run(*fast_, expected.expert.data());
+  EXPECT_EQ(replayed.expert, expected.expert);
+  EXPECT_LT(distance(replayed.weight, expected.weight), tolerance_ * 3);
+}
+
+// Extremes of the clamp, large and small gates.
+TEST_P(Ops, ClampedSwiGluExtremes) {
+  Rng rng(5);
+  const int64_t hidden = 32, inner = 48;
+  RandomLinear up(rng, kFormatF32, Stage::kExpertUp, 1, 2 * inner, hidden, RowOrder::kInterleavedGateUp, true);
+  RandomLinear down(rng, kFormatF32, Stage::kExpertDown, 1, hidden, inner, RowOrder::kPlain, false);
+  Packed fast_up(*fast_, up, {}), fast_down(*fast_, down, {}), ref_up(*reference_, up, {}), ref_down(*reference_, down, {});
+  for (float deviation : {1e-6f, 1.0f, 30.0f, 1e4f}) {
+    auto batch = single_tokens(rng, 1, 0);
+    const auto x = rng.floats(hidden, deviation);
+    const int32_t expert = 0;
+    const float weight = 1;
+    std::vector<float> a(hidden, 0.0f), b = a;
+    ExpertArgs args{x.data(), &expert, &weight, 1, 1, int(inner), fast_up.linear, fast_down.linear, Activation::kClampedSwiGlu,
+                    1.702f, 7.0f, a.data()};
+    fast_->experts(batch->batch, args);
+    args.up = ref_up.linear;
+    args.down = ref_down.linear;
+    args.residual = b.data();
+    reference_->experts(batch->batch, args);
+    EXPECT_LT(distance(a, b), 2e-5) << deviation;
+  }
+}
+
+std::vector<const KernelsRow*> fast_rows() {
+  std::vector<const KernelsRow*> rows;
+  for (const KernelsRow& row : kernels_table()) {
+    if (row.name != "reference") rows.push_back(&row);
+  }
+  return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Ops, testing::ValuesIn(fast_rows()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace lk::test
