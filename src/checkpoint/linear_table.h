@@ -82,6 +82,8 @@ struct LinearTable {
 
   // The linear of `stage` in `layer` (-1 for embedding and head); null if the architecture has none.
   const LinearSpec* find(Stage stage, int layer) const;
+  // `path` (of a linear, a plain tensor or anything below one) with `prefix` before it, unless it is rootless.
+  std::string full_name(std::string_view path, std::string_view prefix) const;
 };
 
 }  // namespace lk

@@ -1,8 +1,10 @@
 // A linear as it lies in a checkpoint: views of its codes, scales and bias, expert by expert, in the format
-// that was detected. Views only: the checkpoint must outlive it. Immutable after construction.
+// that was detected. Views (but for a gathered bias): the checkpoint must outlive it. Immutable after construction.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/tensor_view.h"
@@ -23,12 +25,25 @@ struct StoredMatrix {
   float tensor_scale = 1.0f;        // multiply; reciprocals are already turned
 };
 
+enum class TensorRole : uint8_t { kCodes, kScales, kTensorScale, kBias };
+
+// A tensor of the file that a linear is made of.
+struct StoredTensor {
+  std::string_view name;            // in the checkpoint
+  TensorView view;
+  TensorRole role = TensorRole::kCodes;
+  bool mapped = false;              // its pages may be given back after use
+};
+
 struct StoredLinear {
   const LinearSpec* spec = nullptr;
   const Format* format = nullptr;
   // [max(experts, 1)][parts of one expert]: one kAll part, or kGate and kUp.
   std::vector<std::vector<StoredMatrix>> experts;
-  TensorView bias;                  // [out], [experts, out], or empty data when there is none
+  TensorView bias;                  // [out], [experts, out], or an empty shape when there is none
+  std::vector<StoredTensor> tensors;  // all of the above as they stand in the file
+  // Holds `bias` where the file keeps it in pieces (one tensor for each expert, or gate and up apart): float32.
+  std::shared_ptr<const std::vector<float>> gathered_bias;
 
   int expert_count() const { return static_cast<int>(experts.size()); }
 };

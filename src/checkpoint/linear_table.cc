@@ -1,0 +1,45 @@
+#include "checkpoint/linear_table.h"
+
+#include <algorithm>
+
+namespace lk {
+
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kEmbedding:
+      return "embedding";
+    case Stage::kQuery:
+      return "query";
+    case Stage::kKey:
+      return "key";
+    case Stage::kValue:
+      return "value";
+    case Stage::kAttentionOut:
+      return "attention_out";
+    case Stage::kRouter:
+      return "router";
+    case Stage::kExpertUp:
+      return "expert_up";
+    case Stage::kExpertDown:
+      return "expert_down";
+    case Stage::kHead:
+      return "head";
+  }
+  return "unknown";
+}
+
+const LinearSpec* LinearTable::find(Stage stage, int layer) const {
+  for (const LinearSpec& spec : linears) {
+    if (spec.stage == stage && spec.layer == layer) return &spec;
+  }
+  return nullptr;
+}
+
+std::string LinearTable::full_name(std::string_view path, std::string_view prefix) const {
+  const bool bare = std::any_of(rootless.begin(), rootless.end(), [&](const std::string& root) {
+    return path == root || (path.substr(0, root.size()) == root && path[root.size()] == '.');
+  });
+  return bare ? std::string(path) : std::string(prefix) + std::string(path);
+}
+
+}  // namespace lk

@@ -1,0 +1,239 @@
+#include "model/arch/gpt_oss.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace lk {
+namespace {
+
+// Bounds far beyond any published model, under which no product of two extents and a count
+// overflows.
+constexpr int64_t kMaxLayers = 1000, kMaxWidth = 1 << 17, kMaxExperts = 4096, kMaxHeads = 1024;
+constexpr int64_t kMaxHeadDim = 512, kMaxVocab = 1 << 24, kMaxPositions = 1 << 26;
+
+Result<double> number_between(const JsonFields& fields, std::string_view key, double fallback,
+                              double min, double max) {
+  const bool optional = fallback == fallback;
+  LK_ASSIGN_OR_RETURN(double value,
+                      optional ? fields.number_or(key, fallback) : fields.number(key));
+  if (!(value >= min && value <= max)) {
+    return invalid("{}: field {} is {}, expected a number from {} to {}", fields.what(), key, value,
+                   min, max);
+  }
+  return value;
+}
+
+constexpr double kRequired = std::numeric_limits<double>::quiet_NaN();
+
+Result<int> count(const JsonFields& fields, std::string_view key, int64_t max) {
+  LK_ASSIGN_OR_RETURN(int64_t value, fields.integer(key, 1, max));
+  return static_cast<int>(value);
+}
+
+Result<std::vector<bool>> parse_sliding(const JsonFields& fields, int layers) {
+  std::vector<bool> sliding(static_cast<size_t>(layers));
+  if (!fields.has("layer_types")) {
+    for (size_t i = 0; i < sliding.size(); i += 2) sliding[i] = true;
+    return sliding;
+  }
+  LK_ASSIGN_OR_RETURN(std::vector<std::string> types, fields.strings("layer_types"));
+  if (types.size() != sliding.size()) {
+    return invalid("{}: field layer_types lists {} layers, expected num_hidden_layers = {}",
+                   fields.what(), types.size(), layers);
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    sliding[i] = types[i] == "sliding_attention";
+    if (!sliding[i] && types[i] != "full_attention") {
+      return unsupported("{}: layer_types[{}] is {}, expected sliding_attention or full_attention",
+                         fields.what(), i, types[i].substr(0, 60));
+    }
+  }
+  return sliding;
+}
+
+// Settings that other models use and that change the embedding; none is silently dropped.
+Status refuse_other_rope_settings(const JsonFields& rope) {
+  for (const char* key :
+       {"attention_factor", "mscale", "mscale_all_dim", "partial_rotary_factor"}) {
+    if (rope.has(key)) {
+      return unsupported("{}: field {} is not supported for gpt_oss", rope.what(), key);
+    }
+  }
+  return {};
+}
+
+Result<GptOssRope> parse_yarn(const JsonFields& fields, const JsonFields& scaling,
+                              GptOssRope rope) {
+  rope.yarn = true;
+  LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling));
+  LK_ASSIGN_OR_RETURN(rope.factor, number_between(scaling, "factor", kRequired, 1, 1e6));
+  LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", kRequired, 1e-3, 1e6));
+  LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", kRequired, 1e-3, 1e6));
+  if (rope.beta_fast <= rope.beta_slow) {
+    return invalid("{}: beta_fast is {}, expected more than beta_slow = {}", scaling.what(),
+                   rope.beta_fast, rope.beta_slow);
+  }
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (!scaling.has(kOriginal) && fields.has("initial_context_length")) {
+    LK_ASSIGN_OR_RETURN(rope.original_max_position_embeddings,
+                        fields.integer("initial_context_length", 1, kMaxPositions));
+  } else {
+    LK_ASSIGN_OR_RETURN(rope.original_max_position_embeddings,
+                        scaling.integer(kOriginal, 1, kMaxPositions));
+  }
+  LK_ASSIGN_OR_RETURN(rope.truncate, scaling.boolean_or("truncate", true));
+  return rope;
+}
+
+Result<GptOssRope> parse_rope(const JsonFields& fields) {
+  GptOssRope rope;
+  const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!fields.has(key)) {
+    LK_ASSIGN_OR_RETURN(rope.theta, number_between(fields, "rope_theta", kRequired, 2, 1e12));
+    return rope;
+  }
+  LK_ASSIGN_OR_RETURN(JsonFields scaling, fields.object(key));
+  const JsonFields& holder = scaling.has("rope_theta") ? scaling : fields;
+  LK_ASSIGN_OR_RETURN(rope.theta, number_between(holder, "rope_theta", kRequired, 2, 1e12));
+  LK_ASSIGN_OR_RETURN(
+      std::string type,
+      scaling.string(scaling.has("type") && !scaling.has("rope_type") ? "type" : "rope_type"));
+  if (type == "default") {
+    LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling));
+    return rope;
+  }
+  if (type == "yarn") return parse_yarn(fields, scaling, rope);
+  return unsupported("{}: rope_type is {}, expected yarn or default", scaling.what(),
+                     type.substr(0, 60));
+}
+
+std::string layer_path(int layer, std::string_view module) {
+  return fmt::format("layers.{}.{}", layer, module);
+}
+
+LinearSpec module_spec(Stage stage, int layer, std::string path, int64_t out, int64_t in,
+                       bool bias) {
+  LinearSpec spec{.stage = stage, .layer = layer, .out = out, .in = in, .bias = bias, .names = {}};
+  spec.names.push_back({std::move(path)});
+  return spec;
+}
+
+LinearSpec expert_up(const GptOssConfig& config, int layer) {
+  LinearSpec spec{.stage = Stage::kExpertUp,
+                  .layer = layer,
+                  .experts = config.experts,
+                  .out = 2 * config.intermediate,
+                  .in = config.hidden,
+                  .row_order = RowOrder::kInterleavedGateUp,
+                  .bias = true,
+                  .names = {}};
+  auto path = [&](std::string_view name) { return layer_path(layer, name); };
+  spec.names = {
+      {path("mlp.experts.gate_up_proj"), NameForm::kParameterInOut, RowPart::kAll},
+      {path("mlp.experts.gate_up_projs.{expert}"), NameForm::kExpertModule, RowPart::kAll},
+      {path("mlp.experts.{expert}.gate_proj"), NameForm::kExpertModule, RowPart::kGate},
+      {path("mlp.experts.{expert}.up_proj"), NameForm::kExpertModule, RowPart::kUp},
+      {path("mlp.experts.{expert}.w1"), NameForm::kExpertModule, RowPart::kGate},
+      {path("mlp.experts.{expert}.w3"), NameForm::kExpertModule, RowPart::kUp},
+  };
+  return spec;
+}
+
+LinearSpec expert_down(const GptOssConfig& config, int layer) {
+  LinearSpec spec{.stage = Stage::kExpertDown,
+                  .layer = layer,
+                  .experts = config.experts,
+                  .out = config.hidden,
+                  .in = config.intermediate,
+                  .bias = true,
+                  .names = {}};
+  auto path = [&](std::string_view name) { return layer_path(layer, name); };
+  spec.names = {
+      {path("mlp.experts.down_proj"), NameForm::kParameterInOut, RowPart::kAll},
+      {path("mlp.experts.down_projs.{expert}"), NameForm::kExpertModule, RowPart::kAll},
+      {path("mlp.experts.{expert}.down_proj"), NameForm::kExpertModule, RowPart::kAll},
+      {path("mlp.experts.{expert}.w2"), NameForm::kExpertModule, RowPart::kAll},
+  };
+  return spec;
+}
+
+}  // namespace
+
+Result<GptOssConfig> parse_gpt_oss_config(const HfConfig& files) {
+  const JsonFields fields = files.fields();
+  GptOssConfig config;
+  LK_ASSIGN_OR_RETURN(config.layers, count(fields, "num_hidden_layers", kMaxLayers));
+  LK_ASSIGN_OR_RETURN(config.hidden, fields.integer("hidden_size", 1, kMaxWidth));
+  LK_ASSIGN_OR_RETURN(config.intermediate, fields.integer("intermediate_size", 1, kMaxWidth));
+  LK_ASSIGN_OR_RETURN(config.experts, count(fields, "num_local_experts", kMaxExperts));
+  const bool old_name = !fields.has("num_experts_per_tok") && fields.has("experts_per_token");
+  LK_ASSIGN_OR_RETURN(
+      config.experts_per_token,
+      count(fields, old_name ? "experts_per_token" : "num_experts_per_tok", config.experts));
+  LK_ASSIGN_OR_RETURN(config.heads, count(fields, "num_attention_heads", kMaxHeads));
+  LK_ASSIGN_OR_RETURN(config.kv_heads, count(fields, "num_key_value_heads", config.heads));
+  if (config.heads % config.kv_heads != 0) {
+    return invalid("{}: num_attention_heads is {}, expected a multiple of num_key_value_heads = {}",
+                   fields.what(), config.heads, config.kv_heads);
+  }
+  LK_ASSIGN_OR_RETURN(config.head_dim, count(fields, "head_dim", kMaxHeadDim));
+  if (config.head_dim % 2 != 0) {
+    return invalid("{}: field head_dim is {}, expected an even number", fields.what(),
+                   config.head_dim);
+  }
+  LK_ASSIGN_OR_RETURN(config.vocab, fields.integer("vocab_size", 1, kMaxVocab));
+  LK_ASSIGN_OR_RETURN(config.max_position_embeddings,
+                      fields.integer("max_position_embeddings", 1, kMaxPositions));
+  LK_ASSIGN_OR_RETURN(config.sliding, parse_sliding(fields, config.layers));
+  LK_ASSIGN_OR_RETURN(config.sliding_window, fields.integer("sliding_window", 1, kMaxPositions));
+  LK_ASSIGN_OR_RETURN(double eps, number_between(fields, "rms_norm_eps", kRequired, 1e-12, 1));
+  LK_ASSIGN_OR_RETURN(double limit, number_between(fields, "swiglu_limit", 7.0, 1e-3, 1e6));
+  LK_ASSIGN_OR_RETURN(double alpha, number_between(fields, "swiglu_alpha", 1.702, 1e-3, 1e3));
+  config.rms_norm_eps = static_cast<float>(eps);
+  config.swiglu_limit = static_cast<float>(limit);
+  config.swiglu_alpha = static_cast<float>(alpha);
+  LK_ASSIGN_OR_RETURN(config.rope, parse_rope(fields));
+  LK_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.boolean_or("tie_word_embeddings", false));
+  LK_ASSIGN_OR_RETURN(config.attention_bias, fields.boolean_or("attention_bias", true));
+  LK_ASSIGN_OR_RETURN(std::string activation, fields.string_or("hidden_act", "silu"));
+  if (activation != "silu") {
+    return unsupported("{}: hidden_act is {}, expected silu", fields.what(),
+                       activation.substr(0, 60));
+  }
+  return config;
+}
+
+LinearTable gpt_oss_linear_table(const GptOssConfig& config) {
+  LinearTable table;
+  table.architecture = "gpt_oss";
+  table.prefixes = {"model."};
+  table.rootless = {"lm_head"};
+  table.tied_head = config.tie_word_embeddings;
+  const int64_t hidden = config.hidden;
+  const int64_t query = int64_t{config.heads} * config.head_dim;
+  const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
+  auto& linears = table.linears;
+  linears.push_back(
+      module_spec(Stage::kEmbedding, -1, "embed_tokens", config.vocab, hidden, false));
+  for (int layer = 0; layer < config.layers; ++layer) {
+    auto add = [&](Stage stage, std::string_view module, int64_t out, int64_t in, bool bias) {
+      linears.push_back(module_spec(stage, layer, layer_path(layer, module), out, in, bias));
+    };
+    const bool bias = config.attention_bias;
+    add(Stage::kQuery, "self_attn.q_proj", query, hidden, bias);
+    add(Stage::kKey, "self_attn.k_proj", key_value, hidden, bias);
+    add(Stage::kValue, "self_attn.v_proj", key_value, hidden, bias);
+    add(Stage::kAttentionOut, "self_attn.o_proj", hidden, query, bias);
+    add(Stage::kRouter, "mlp.router", config.experts, hidden, true);
+    linears.push_back(expert_up(config, layer));
+    linears.push_back(expert_down(config, layer));
+    table.plain.push_back({layer_path(layer, "input_layernorm.weight"), {hidden}});
+    table.plain.push_back({layer_path(layer, "self_attn.sinks"), {config.heads}});
+    table.plain.push_back({layer_path(layer, "post_attention_layernorm.weight"), {hidden}});
+  }
+  linears.push_back(module_spec(Stage::kHead, -1, "lm_head", config.vocab, hidden, false));
+  table.plain.push_back({"norm.weight", {hidden}});
+  return table;
+}
+
+}  // namespace lk

@@ -1,0 +1,96 @@
+#include "quant/stored_linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/numeric.h"
+
+namespace lk {
+namespace {
+
+template <typename T>
+T load(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+float decode_element(Element element, const std::byte* codes, int64_t i) {
+  switch (element) {
+    case Element::kF32:
+      return load<float>(codes, i);
+    case Element::kF16:
+      return f16_to_f32(load<uint16_t>(codes, i));
+    case Element::kBF16:
+      return bf16_to_f32(load<uint16_t>(codes, i));
+    case Element::kE4M3:
+      return e4m3_to_f32(load<uint8_t>(codes, i));
+    case Element::kE2M1: {
+      const auto pair = load<uint8_t>(codes, i / 2);
+      return kE2m1[i % 2 == 0 ? pair & 15 : pair >> 4];
+    }
+  }
+  LK_CHECK(!"element without a decoder");
+  return 0;
+}
+
+float decode_scale(ScaleCodec codec, DType dtype, const std::byte* scales, int64_t i) {
+  switch (codec) {
+    case ScaleCodec::kNone:
+      return 1.0f;
+    case ScaleCodec::kE8M0:
+      return e8m0_to_f32(load<uint8_t>(scales, i));
+    case ScaleCodec::kE4M3:
+      return e4m3_to_f32(load<uint8_t>(scales, i));
+    case ScaleCodec::kFloat:
+      return load_f32({scales, dtype, {}}, i);
+  }
+  LK_CHECK(!"scale codec without a decoder");
+  return 0;
+}
+
+int64_t groups(int64_t extent, int64_t group) {
+  return group == 0 ? 1 : (extent + group - 1) / group;
+}
+
+}  // namespace
+
+StoredRow stored_row(const StoredLinear& linear, int expert, int64_t row) {
+  const std::vector<StoredMatrix>& parts = linear.experts[static_cast<size_t>(expert)];
+  if (parts.size() == 1) return {&parts[0], row};
+  const StoredMatrix& gate = parts[0];
+  if (linear.spec->row_order == RowOrder::kInterleavedGateUp) {
+    return {&parts[static_cast<size_t>(row % 2)], row / 2};
+  }
+  return row < gate.rows ? StoredRow{&gate, row} : StoredRow{&parts[1], row - gate.rows};
+}
+
+void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, float* out) {
+  const int64_t cols = matrix.cols;
+  if (matrix.transposed) {
+    for (int64_t c = 0; c < cols; ++c) {
+      out[c] = decode_element(format.element, matrix.codes, c * matrix.rows + row);
+    }
+    return;
+  }
+  const std::byte* codes = matrix.codes + row * matrix.row_bytes;
+  const int64_t group = format.group_cols == 0 ? cols : format.group_cols;
+  const int64_t row_groups = groups(cols, format.group_cols);
+  const int64_t first = format.group_rows == 0 ? 0 : row / format.group_rows * row_groups;
+  for (int64_t g = 0; g < row_groups; ++g) {
+    const float scale = decode_scale(format.scale, matrix.scale_dtype, matrix.scales, first + g) *
+                        matrix.tensor_scale;
+    const int64_t end = std::min(cols, (g + 1) * group);
+    for (int64_t c = g * group; c < end; ++c) {
+      out[c] = decode_element(format.element, codes, c) * scale;
+    }
+  }
+}
+
+float stored_bias(const StoredLinear& linear, int expert, int64_t row) {
+  if (linear.bias.shape.empty()) return 0.0f;
+  return load_f32(linear.bias, expert * linear.spec->out + row);
+}
+
+}  // namespace lk
