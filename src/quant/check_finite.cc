@@ -69,15 +69,15 @@ int64_t find_not_finite_dropping(const TensorView& tensor, DType dtype, bool map
 
 // E8M0 scales near the top can carry a code beyond float32's range: E2M1's 6 does from 2^126 on.
 Status check_range(const StoredLinear& linear, const StoredTensor& scales) {
-  constexpr uint8_t kFirstRisky = 253;
-  if (find_bad<uint8_t>(scales.view.data, scales.view.elements(),
-                        [](uint8_t b) { return b >= kFirstRisky; }) < 0) {
-    return {};
-  }
+  const auto risky = [](uint8_t scale) { return scale >= 253; };
+  if (find_bad<uint8_t>(scales.view.data, scales.view.elements(), risky) < 0) return {};
+  const int64_t group = linear.format->group_cols;
+  const int64_t row_scales = (linear.spec->in + group - 1) / group;
   std::vector<float> row(static_cast<size_t>(linear.spec->in));
   for (int e = 0; e < linear.expert_count(); ++e) {
     for (const StoredMatrix& matrix : linear.experts[static_cast<size_t>(e)]) {
       for (int64_t r = 0; r < matrix.rows; ++r) {
+        if (find_bad<uint8_t>(matrix.scales + r * row_scales, row_scales, risky) < 0) continue;
         decode_row(*linear.format, matrix, r, row.data());
         const auto bad =
             std::find_if(row.begin(), row.end(), [](float value) { return !std::isfinite(value); });

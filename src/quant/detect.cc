@@ -148,7 +148,8 @@ class Matcher {
 
   Status read_bias(const LinearSpec& spec, const NameGroup& group, StoredLinear& linear) const {
     if (!spec.bias) return {};
-    static constexpr std::initializer_list<DType> kFloats = {DType::kBF16, DType::kF16, DType::kF32};
+    static constexpr std::initializer_list<DType> kFloats = {DType::kBF16, DType::kF16,
+                                                             DType::kF32};
     if (group.size() == 1 && group.front()->form != NameForm::kExpertModule) {
       NamedTensors tensors = tensors_of(spec, *group.front(), 0, linear.tensors);
       LK_ASSIGN_OR_RETURN(linear.bias,

@@ -41,10 +41,23 @@ Result<std::vector<StoredMatrix>> read_blocks(NamedTensors& tensors) {
   return matrices(tensors, codes, scales);
 }
 
+// The part that holds the codes, if they are bytes that stand beside scales that are bytes.
+std::string_view packed_part(const NamedTensors& tensors) {
+  const auto is_bytes = [&](std::string_view part, DType other) {
+    const TensorView* tensor = tensors.find(part);
+    return tensor && (tensor->dtype == DType::kU8 || tensor->dtype == other);
+  };
+  if (!is_bytes("weight_scale", DType::kF8E8M0)) return "";
+  for (std::string_view part : {"weight_packed", "weight"}) {
+    if (is_bytes(part, DType::kU8)) return part;
+  }
+  return "";
+}
+
 Result<std::vector<StoredMatrix>> read_packed(NamedTensors& tensors) {
   LK_RETURN_IF_ERROR(check_width(tensors));
   LK_ASSIGN_OR_RETURN(TensorView codes,
-                      tensors.take("weight_packed", TensorRole::kCodes, {DType::kU8},
+                      tensors.take(packed_part(tensors), TensorRole::kCodes, {DType::kU8},
                                    {tensors.rows(), tensors.cols() / 2}));
   LK_ASSIGN_OR_RETURN(TensorView scales, tensors.take("weight_scale", TensorRole::kScales,
                                                       {DType::kU8, DType::kF8E8M0},
@@ -70,17 +83,12 @@ const Layout kLayoutMxfp4Blocks{
     .read = read_blocks,
 };
 
-// compressed-tensors: `weight_packed` [rows, cols / 2] and `weight_scale` [rows, cols / 32], bytes.
+// compressed-tensors: `weight_packed` [rows, cols / 2] and `weight_scale` [rows, cols / 32], both
+// bytes; ModelOpt: the same with `weight`.
 const Layout kLayoutMxfp4Packed{
-    .name = "mxfp4 (compressed-tensors)",
+    .name = "mxfp4 (packed)",
     .format = &kFormatMxfp4,
-    .claims = [](const NamedTensors& tensors) -> std::string_view {
-      const TensorView* packed = tensors.find("weight_packed");
-      const TensorView* scale = tensors.find("weight_scale");
-      const bool bytes = packed && packed->dtype == DType::kU8 && scale &&
-                         (scale->dtype == DType::kU8 || scale->dtype == DType::kF8E8M0);
-      return bytes ? "weight_packed" : "";
-    },
+    .claims = packed_part,
     .read = read_packed,
 };
 

@@ -1,0 +1,284 @@
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/numeric.h"
+#include "kernels/cpu/gemm_plan.h"
+#include "kernels/reference/primitives.h"
+
+namespace lk {
+namespace {
+
+using namespace cpu;
+
+const PackedWeights& packed(const Linear& linear) { return *static_cast<const PackedWeights*>(linear.weights); }
+
+const PackedLora::Pair* lora_pair(const Linear& linear, int slot, int expert) {
+  if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot]) return nullptr;
+  const PackedLora::Pair& pair = static_cast<const PackedLora*>(linear.lora[slot])->experts[expert];
+  return pair.rank > 0 ? &pair : nullptr;
+}
+
+class CpuKernels : public Kernels {
+ public:
+  CpuKernels(const CpuIsa& isa, int threads) : isa_(isa), pool_(threads), plan_(isa, pool_) {}
+
+  std::string_view name() const override { return isa_.name; }
+  int threads() const override { return pool_.threads(); }
+  bool keeps_views() const override { return false; }
+
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) override {
+    return pack_weights(linear, drop, pool_);
+  }
+  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec, std::span<const LoraSource> experts) const override {
+    return pack_lora_pairs(spec, experts);
+  }
+
+  void embed(const Batch& batch, const EmbedArgs& args) override {
+    const PackedWeights& table = packed(args.embedding);
+    pool_.run(batch.tokens, 8, [&](int64_t t, int) {
+      float* out = args.residual + t * table.in;
+      unpack_row(table, batch.token_ids[t], out);
+      const PackedLora::Pair* pair = lora_pair(args.embedding, batch.adapter[t], 0);
+      if (!pair) return;
+      // A lookup: A's column of the token takes the place of A x.
+      for (int64_t i = 0; i < table.in; ++i) {
+        float sum = 0;
+        for (int r = 0; r < pair->rank; ++r) {
+          sum += pair->scale * bf16_to_f32(pair->a[r * table.out + batch.token_ids[t]]) *
+                 bf16_to_f32(pair->b[(i / kRows * pair->rank + r) * kRows + i % kRows]);
+        }
+        out[i] += sum;
+      }
+    });
+  }
+
+  void qkv(const Batch& batch, const QkvArgs& args) override {
+    const int64_t hidden = packed(args.query).in;
+    const int64_t q_dim = int64_t{args.heads} * args.head_dim, kv_dim = int64_t{args.kv_heads} * args.head_dim;
+    float* x = floats(x_, batch.tokens * hidden);
+    float* k = floats(k_, batch.tokens * kv_dim);
+    float* v = floats(v_, batch.tokens * kv_dim);
+    norm_rows(args.residual, args.norm, nullptr, batch.tokens, hidden, x);
+    plan_.clear();
+    add_dense(batch, args.query, x);
+    add_dense(batch, args.key, x);
+    add_dense(batch, args.value, x);
+    float* const out[3] = {args.q, k, v};
+    const int64_t width[3] = {q_dim, kv_dim, kv_dim};
+    plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
+      std::memcpy(out[job] + row * width[job] + first, values, std::min<int64_t>(count, width[job] - first) * sizeof(float));
+    });
+    const int half = args.rotary / 2;
+    pool_.run(batch.tokens, 8, [&](int64_t t, int) {
+      const float* cos = args.rope_cos + t * half;
+      const float* sin = args.rope_sin + t * half;
+      isa_.rope(args.q + t * q_dim, args.heads, args.head_dim, args.rotary, cos, sin);
+      isa_.rope(k + t * kv_dim, args.kv_heads, args.head_dim, args.rotary, cos, sin);
+      const int64_t slot = batch.kv[args.kv.group].slot_mapping[t];
+      if (args.kv.type == KvType::kF32) {
+        write_kv(args, slot, k + t * kv_dim, v + t * kv_dim, static_cast<float*>(args.kv.keys),
+                 static_cast<float*>(args.kv.values), [](float value) { return value; });
+      } else {
+        write_kv(args, slot, k + t * kv_dim, v + t * kv_dim, static_cast<uint16_t*>(args.kv.keys),
+                 static_cast<uint16_t*>(args.kv.values), f32_to_bf16);
+      }
+    });
+  }
+
+  void attention(const Batch& batch, const AttentionArgs& args) override {
+    const int group = args.heads / args.kv_heads;
+    int longest = 0;
+    for (int t = 0; t < batch.tokens; ++t) longest = std::max(longest, keys_of(batch, args, t));
+    const int64_t score_floats = int64_t{group} * (longest + 2 * kKvBlockTokens);
+    float* scores = floats(scores_, score_floats * pool_.threads());
+    const KvIndex& index = batch.kv[args.kv.group];
+    pool_.run(int64_t{batch.tokens} * args.kv_heads, 1, [&](int64_t i, int thread) {
+      // The last token of a prompt has the most keys: starting there evens out the end of the loop.
+      const int64_t t = batch.tokens - 1 - i / args.kv_heads;
+      const int64_t kv_head = i % args.kv_heads;
+      const int64_t at = (t * args.heads + kv_head * group) * args.head_dim;
+      AttentionItem item;
+      item.q = args.q + at;
+      item.keys = args.kv.keys;
+      item.values = args.kv.values;
+      item.type = args.kv.type;
+      item.blocks = index.block_table + int64_t{batch.sequence[t]} * index.max_blocks;
+      item.block_stride = int64_t{args.kv_heads} * args.head_dim * kKvBlockTokens;
+      item.head_offset = kv_head * args.head_dim * kKvBlockTokens;
+      item.heads = group;
+      item.head_dim = args.head_dim;
+      item.last = batch.positions[t];
+      item.first = item.last + 1 - keys_of(batch, args, static_cast<int>(t));
+      item.scale = args.scale;
+      item.sinks = args.sinks ? args.sinks + kv_head * group : nullptr;
+      item.scores = scores + thread * score_floats;
+      item.out = args.out + at;
+      isa_.attention(item);
+    });
+  }
+
+  void output(const Batch& batch, const OutputArgs& args) override {
+    const int64_t hidden = packed(args.linear).out;
+    plan_.clear();
+    add_dense(batch, args.linear, args.x);
+    plan_.run([&](int, int row, int64_t first, const float* values, int count) {
+      float* out = args.residual + row * hidden + first;
+      const int64_t n = std::min<int64_t>(count, hidden - first);
+      for (int64_t i = 0; i < n; ++i) out[i] += values[i];
+    });
+  }
+
+  void route(const Batch& batch, const RouteArgs& args) override {
+    const int64_t hidden = packed(args.router).in;
+    float* logits = floats(logits_, int64_t{batch.tokens} * args.experts);
+    norm_rows(args.residual, args.norm, nullptr, batch.tokens, hidden, args.x);
+    plan_.clear();
+    add_dense(batch, args.router, args.x);
+    plan_.run([&](int, int row, int64_t first, const float* values, int count) {
+      std::memcpy(logits + row * int64_t{args.experts} + first, values,
+                  std::min<int64_t>(count, args.experts - first) * sizeof(float));
+    });
+    for (int64_t t = 0; t < batch.tokens; ++t) {
+      int32_t* chosen = args.expert + t * args.top_k;
+      const float* mine = logits + t * args.experts;
+      if (args.forced) std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
+      else reference::top_k(mine, args.experts, args.top_k, chosen);
+      reference::softmax_chosen(mine, chosen, args.top_k, args.weight + t * args.top_k);
+    }
+  }
+
+  void experts(const Batch& batch, const ExpertArgs& args) override {
+    const PackedWeights& up = packed(args.up);
+    const PackedWeights& down = packed(args.down);
+    LK_CHECK(up.gated && args.activation == Activation::kClampedSwiGlu);
+    const int64_t hidden = down.out, inner = args.intermediate;
+    const int64_t pairs = int64_t{batch.tokens} * args.top_k;
+    float* g = floats(g_, pairs * inner);
+    float* y = floats(y_, pairs * hidden);
+    sort_pairs(args, pairs);
+
+    auto each_expert = [&](const Linear& linear, const float* x, int64_t width, bool by_token) {
+      plan_.clear();
+      for (int e = 0; e < args.experts; ++e) {
+        if (first_[e] == first_[e + 1]) continue;
+        GemmJob& job = plan_.add(&packed(linear), e);
+        for (int64_t i = first_[e]; i < first_[e + 1]; ++i) {
+          const int64_t pair = sorted_[i], token = pair / args.top_k;
+          job.x.push_back(x + (by_token ? token : pair) * width);
+          job.lora.push_back(lora_pair(linear, batch.adapter[token], e));
+        }
+      }
+    };
+    job_first_.clear();
+    for (int e = 0; e < args.experts; ++e) {
+      if (first_[e] != first_[e + 1]) job_first_.push_back(first_[e]);
+    }
+    each_expert(args.up, args.x, hidden, true);
+    plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
+      const int64_t unit = first / 2;
+      isa_.clamped_swiglu(values, std::min<int64_t>(count / 2, inner - unit), args.alpha, args.limit,
+                          g + sorted_[job_first_[job] + row] * inner + unit);
+    });
+    each_expert(args.down, g, inner, false);
+    plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
+      const int64_t pair = sorted_[job_first_[job] + row];
+      const float weight = args.weight[pair];
+      float* out = y + pair * hidden + first;
+      const int64_t n = std::min<int64_t>(count, hidden - first);
+      for (int64_t i = 0; i < n; ++i) out[i] = weight * values[i];
+    });
+    // Slots are summed best expert first, whichever thread computed them when.
+    pool_.run(batch.tokens, 4, [&](int64_t t, int) {
+      float* out = args.residual + t * hidden;
+      for (int slot = 0; slot < args.top_k; ++slot) {
+        const float* part = y + (t * args.top_k + slot) * hidden;
+        for (int64_t i = 0; i < hidden; ++i) out[i] += part[i];
+      }
+    });
+  }
+
+  void head(const Batch& batch, const HeadArgs& args) override {
+    const PackedWeights& weights = packed(args.head);
+    LK_CHECK(!weights.row_major);
+    float* x = floats(x_, batch.logit_count * weights.in);
+    norm_rows(args.residual, args.norm, batch.logit_rows, batch.logit_count, weights.in, x);
+    plan_.clear();
+    GemmJob& job = plan_.add(&weights, 0);
+    for (int r = 0; r < batch.logit_count; ++r) {
+      job.x.push_back(x + r * weights.in);
+      job.lora.push_back(lora_pair(args.head, batch.adapter[batch.logit_rows[r]], 0));
+    }
+    plan_.run([&](int, int row, int64_t first, const float* values, int count) {
+      std::memcpy(args.logits + row * weights.out + first, values,
+                  std::min<int64_t>(count, weights.out - first) * sizeof(float));
+    });
+  }
+
+ private:
+  static float* floats(AlignedBuffer& buffer, int64_t count) {
+    buffer.reserve(static_cast<size_t>(count) * sizeof(float));
+    return buffer.as<float>();
+  }
+
+  static int keys_of(const Batch& batch, const AttentionArgs& args, int t) {
+    const int all = batch.positions[t] + 1;
+    return args.window > 0 ? std::min(all, args.window) : all;
+  }
+
+  // out[i] = norm(residual[rows[i]]), or of row i itself without `rows`.
+  void norm_rows(const float* residual, const Norm& norm, const int32_t* rows, int count, int64_t hidden, float* out) {
+    pool_.run(count, 8, [&](int64_t i, int) {
+      isa_.rms_norm(residual + (rows ? rows[i] : i) * hidden, norm.weight, norm.eps, hidden, out + i * hidden);
+    });
+  }
+
+  void add_dense(const Batch& batch, const Linear& linear, const float* x) {
+    const PackedWeights& weights = packed(linear);
+    GemmJob& job = plan_.add(&weights, 0);
+    for (int t = 0; t < batch.tokens; ++t) {
+      job.x.push_back(x + t * weights.in);
+      job.lora.push_back(lora_pair(linear, batch.adapter[t], 0));
+    }
+  }
+
+  // (token, slot) pairs by expert, tokens in order: sorted_[first_[e] .. first_[e + 1]).
+  void sort_pairs(const ExpertArgs& args, int64_t pairs) {
+    first_.assign(args.experts + 1, 0);
+    for (int64_t p = 0; p < pairs; ++p) ++first_[args.expert[p] + 1];
+    for (int e = 0; e < args.experts; ++e) first_[e + 1] += first_[e];
+    next_.assign(first_.begin(), first_.end() - 1);
+    sorted_.resize(pairs);
+    for (int64_t p = 0; p < pairs; ++p) sorted_[next_[args.expert[p]]++] = p;
+  }
+
+  template <typename T, typename Convert>
+  static void write_kv(const QkvArgs& args, int64_t slot, const float* k, const float* v, T* keys, T* values, Convert convert) {
+    const int64_t block = slot / kKvBlockTokens, offset = slot % kKvBlockTokens;
+    for (int h = 0; h < args.kv_heads; ++h) {
+      const int64_t base = (block * args.kv_heads + h) * args.head_dim * kKvBlockTokens;
+      for (int d = 0; d < args.head_dim; ++d) {
+        keys[base + int64_t{d} * kKvBlockTokens + offset] = convert(k[h * args.head_dim + d]);
+        values[base + offset * args.head_dim + d] = convert(v[h * args.head_dim + d]);
+      }
+    }
+  }
+
+  const CpuIsa& isa_;
+  ThreadPool pool_;
+  GemmPlan plan_;
+  AlignedBuffer x_, k_, v_, scores_, logits_, g_, y_;
+  std::vector<int64_t> first_, next_, sorted_, job_first_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_avx2_kernels(int threads) { return std::make_unique<CpuKernels>(kIsaAvx2, threads); }
+std::unique_ptr<Kernels> make_avx512_kernels(int threads) { return std::make_unique<CpuKernels>(kIsaAvx512, threads); }
+std::unique_ptr<Kernels> make_avx512bf16_kernels(int threads) {
+  return std::make_unique<CpuKernels>(kIsaAvx512Bf16, threads);
+}
+
+}  // namespace lk

@@ -1,0 +1,8 @@
+#include "kernels/cpu/body/simd_avx2.h"
+#include "kernels/cpu/body/table.h"
+
+namespace lk::cpu {
+
+constinit const CpuIsa kIsaAvx2 = make_isa<Avx2>();
+
+}  // namespace lk::cpu

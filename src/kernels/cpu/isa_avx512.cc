@@ -1,0 +1,8 @@
+#include "kernels/cpu/body/simd_avx512.h"
+#include "kernels/cpu/body/table.h"
+
+namespace lk::cpu {
+
+constinit const CpuIsa kIsaAvx512 = make_isa<Avx512>();
+
+}  // namespace lk::cpu
