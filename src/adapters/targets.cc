@@ -1,0 +1,122 @@
+#include "adapters/targets.h"
+
+#include <algorithm>
+
+namespace lk {
+namespace {
+
+// The name by which target_parameters knows a linear.
+std::string parameter_key(const LinearName& name) {
+  const bool module = name.form == NameForm::kModule || name.form == NameForm::kExpertModule;
+  return module ? name.path + ".weight" : name.path;
+}
+
+// Calls `each` with path and every part of it that follows a dot, until it returns true.
+template <typename Each>
+bool any_path_suffix(std::string_view path, Each each) {
+  while (true) {
+    if (each(std::string(path))) return true;
+    const size_t dot = path.find('.');
+    if (dot == std::string_view::npos) return false;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+}  // namespace
+
+Targets::Targets(const AdapterConfig& config, const LinearIndex& index)
+    : config_(config),
+      index_(index),
+      parameters_(without_roots(config.target_parameters)),
+      modules_(without_roots(config.target_modules.suffixes)),
+      excluded_(without_roots(config.exclude_modules.suffixes)) {}
+
+Targets::Suffixes Targets::without_roots(const std::vector<std::string>& names) const {
+  Suffixes out;
+  for (const std::string& name : names) out.insert(index_.without_root(name));
+  return out;
+}
+
+bool Targets::parameter(const LinearName& name) const {
+  return any_path_suffix(parameter_key(name), [&](const std::string& s) { return parameters_.count(s) > 0; });
+}
+
+Status Targets::check_parameters(const Adapted& adapted) const {
+  Suffixes known, found;
+  for (const LinearSpec& spec : index_.table().linears) {
+    for (const LinearName& name : spec.names) {
+      any_path_suffix(parameter_key(name), [&](const std::string& suffix) {
+        if (parameters_.count(suffix)) {
+          known.insert(suffix);
+          if (adapted.count(&spec)) found.insert(suffix);
+        }
+        return false;
+      });
+    }
+  }
+  for (const std::string& entry : config_.target_parameters) {
+    const std::string bare = index_.without_root(entry);
+    if (!known.count(bare)) {
+      return invalid("target_parameters entry '{}' names no parameter of a {} model", entry,
+                     index_.table().architecture);
+    }
+    if (!found.count(bare)) return invalid("target_parameters entry '{}' has no tensors in the file", entry);
+  }
+  return {};
+}
+
+Result<bool> Targets::selected(const ModuleSelection& selection, const Suffixes& suffixes, const std::string& path,
+                               const MatchBudget& budget) const {
+  if (selection.form != ModuleSelection::Form::kPattern) {
+    return any_path_suffix(path, [&](const std::string& s) { return suffixes.count(s) > 0; });
+  }
+  LK_ASSIGN_OR_RETURN(bool hit, selection.pattern->matches(path, budget));
+  for (const std::string& prefix : index_.table().prefixes) {
+    if (hit) return true;
+    LK_ASSIGN_OR_RETURN(hit, selection.pattern->matches(prefix + path, budget));
+  }
+  return hit;
+}
+
+Result<bool> Targets::module(const LinearSpec& spec, const LinearName& name, const MatchBudget& budget) const {
+  using Form = ModuleSelection::Form;
+  if (name.form != NameForm::kModule && name.form != NameForm::kExpertModule) return false;
+  if (config_.target_modules.form == Form::kNone) return false;
+  if (config_.target_modules.form == Form::kAllLinear) {
+    return name.form == NameForm::kModule && spec.stage != Stage::kEmbedding && spec.stage != Stage::kHead &&
+           spec.stage != Stage::kRouter;
+  }
+  const auto& layers = config_.layers_to_transform;
+  if (!layers.empty() && std::find(layers.begin(), layers.end(), spec.layer) == layers.end()) return false;
+  const int experts = name.form == NameForm::kExpertModule ? spec.experts : 1;
+  for (int e = 0; e < experts; ++e) {
+    std::string path = name.path;
+    if (const size_t hole = path.find("{expert}"); hole != std::string::npos) {
+      path.replace(hole, std::string_view("{expert}").size(), std::to_string(e));
+    }
+    LK_ASSIGN_OR_RETURN(const bool hit, selected(config_.target_modules, modules_, path, budget));
+    if (!hit) continue;
+    LK_ASSIGN_OR_RETURN(const bool out, selected(config_.exclude_modules, excluded_, path, budget));
+    if (!out) return true;
+  }
+  return false;
+}
+
+Result<std::vector<std::string>> Targets::not_adapted(const Adapted& adapted, const MatchBudget& budget) const {
+  std::vector<std::string> out;
+  for (const LinearSpec& spec : index_.table().linears) {
+    if (adapted.count(&spec)) continue;
+    for (const LinearName& name : spec.names) {
+      bool hit = parameter(name);
+      if (!hit) {
+        LK_ASSIGN_OR_RETURN(hit, module(spec, name, budget));
+      }
+      if (!hit) continue;
+      out.push_back(spec.path());
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace lk
