@@ -1,8 +1,7 @@
 #include "model/harness.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -10,9 +9,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "model/archs.h"
+#include "model/load.h"
 
 namespace lk::test {
 namespace {
@@ -147,13 +149,15 @@ void fill_with_garbage(KvCache& cache, Random& random) {
 // Random chunks of the sequences that are not done, in random order; everything that is left if
 // `last`.
 std::vector<Chunk> choose_chunks(const std::vector<Sequence>& sequences, std::vector<int>& done,
-                                 bool last, Random& random) {
+                                 bool one_token, bool last, Random& random) {
   std::vector<Chunk> chunks;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const int left = static_cast<int>(sequences[s].tokens.size()) - done[s];
     if (left == 0) continue;
     int take = left;
-    if (!last) {
+    if (one_token) {
+      take = 1;
+    } else if (!last) {
       const int kind = pick(random, 0, 3);
       take = kind == 0 ? 0 : kind == 1 ? 1 : pick(random, 1, left);
     }
@@ -166,6 +170,74 @@ std::vector<Chunk> choose_chunks(const std::vector<Sequence>& sequences, std::ve
 }
 
 }  // namespace
+
+std::string model_folder() { return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4"; }
+
+std::unique_ptr<Model> load_model(const LoadHooks& hooks) {
+  const auto load = [&]() -> Result<std::unique_ptr<Model>> {
+    LK_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(model_folder()));
+    LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
+    LK_ASSIGN_OR_RETURN(LinearTable table, row->table(checkpoint.config()));
+    LK_ASSIGN_OR_RETURN(DecoderSpec spec, row->decoder(checkpoint.config()));
+    LK_ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, make_kernels(hooks.kernels, 0));
+    if (hooks.edit) hooks.edit(spec);
+    if (hooks.wrap) kernels = hooks.wrap(std::move(kernels));
+    ModelOptions options;
+    options.kv_type = hooks.kv_type;
+    return load_decoder(std::move(checkpoint), std::move(table), std::move(spec),
+                        std::move(kernels), options);
+  };
+  auto model = load();
+  if (!model) throw std::runtime_error(model.error().message);
+  return std::move(*model);
+}
+
+std::vector<std::string> fast_rows() {
+  std::vector<std::string> rows;
+  for (const KernelsRow& row : kernels_table()) {
+    if (row.name == "reference") continue;
+    if (row.supported())
+      rows.emplace_back(row.name);
+    else
+      fmt::print("kernels {}: compiled, not run (this CPU lacks {})\n", row.name, row.needs);
+  }
+  return rows;
+}
+
+std::vector<std::string> every_row() {
+  std::vector<std::string> rows = fast_rows();
+  rows.emplace_back("reference");
+  return rows;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+namespace {
+
+constexpr const char* kAdapters[] = {"sql", "json", "math"};
+
+}  // namespace
+
+Adapter load_adapter(const Model& model, const std::string& name) {
+  auto adapter = load_peft_adapter(model_folder() + "/adapters/" + name, name, model.linears(), {});
+  if (!adapter) throw std::runtime_error(adapter.error().message);
+  return **adapter;
+}
+
+void bind(Model& model, int slot, const Adapter& adapter) {
+  model.set_slot(slot, model.prepare_adapter(std::make_shared<const Adapter>(adapter)));
+}
+
+int slot_of(const std::string& adapter) {
+  const auto at = std::find(std::begin(kAdapters), std::end(kAdapters), adapter);
+  return at == std::end(kAdapters) ? -1 : static_cast<int>(at - std::begin(kAdapters));
+}
+
+void bind_all(Model& model) {
+  for (const char* name : kAdapters) bind(model, slot_of(name), load_adapter(model, name));
+}
 
 std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequences,
                              const RunOptions& options) {
@@ -188,8 +260,15 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
   }
   std::vector<int> done(sequences.size(), 0);
   std::vector<float> logits;
-  for (int step = 0; step < options.steps; ++step) {
-    const auto chunks = choose_chunks(sequences, done, step + 1 == options.steps, random);
+  const auto unfinished = [&] {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (done[i] < static_cast<int>(sequences[i].tokens.size())) return true;
+    }
+    return false;
+  };
+  for (int step = 0; unfinished(); ++step) {
+    const auto chunks =
+        choose_chunks(sequences, done, options.one_token_steps, step + 1 >= options.steps, random);
     if (chunks.empty()) continue;
     const Step s(sequences, chunks, groups);
     const int tokens = s.batch.tokens;
@@ -233,8 +312,6 @@ std::vector<int32_t> ReferenceCase::tokens() const {
   all.insert(all.end(), output_ids.begin(), output_ids.end() - 1);
   return all;
 }
-
-std::string model_folder() { return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4"; }
 
 std::vector<ReferenceCase> reference_cases() {
   const auto json = nlohmann::json::parse(std::ifstream(model_folder() + "/reference.json"));
@@ -296,6 +373,19 @@ double Deviation::quantile(double q) const {
 std::string Deviation::text() const {
   return fmt::format("|dlogprob| of {} values: mean {:.6f}, p99 {:.6f}, largest {:.6f}",
                      values.size(), mean(), quantile(0.99), largest());
+}
+
+std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases) {
+  std::vector<Sequence> sequences;
+  for (const ReferenceCase& c : cases) sequences.push_back({c.tokens(), slot_of(c.adapter)});
+  return sequences;
+}
+
+Deviation deviation(const std::vector<ReferenceCase>& cases, const std::vector<SequenceRun>& runs,
+                    int vocab) {
+  Deviation total;
+  for (size_t i = 0; i < cases.size(); ++i) total.add(cases[i], runs[i], vocab);
+  return total;
 }
 
 int first_greedy_difference(const ReferenceCase& reference, const SequenceRun& run, int vocab,
@@ -395,13 +485,6 @@ void write_random_adapter(const std::string& folder, const LinearTable& table, i
       {"target_parameters", {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
       {"peft_version", "0.21.0"}};
   std::ofstream(folder + "/adapter_config.json") << config.dump(1);
-}
-
-std::shared_ptr<const Adapter> load_adapter(const std::string& folder, const std::string& name,
-                                            const LinearTable& table) {
-  auto adapter = load_peft_adapter(folder, name, table, {});
-  EXPECT_TRUE(adapter) << adapter.error().message;
-  return adapter ? *adapter : nullptr;
 }
 
 }  // namespace lk::test

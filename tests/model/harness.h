@@ -3,15 +3,45 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "adapters/adapter.h"
+#include "kernels/select.h"
+#include "model/decoder_spec.h"
 #include "model/model.h"
 
 namespace lk::test {
+
+std::string model_folder();  // models/tiny-gpt-oss-mxfp4
+
+// How to load the small model; the hooks plant faults.
+struct LoadHooks {
+  std::string kernels = "reference";
+  KvType kv_type = KvType::kF32;
+  std::function<void(DecoderSpec&)> edit = {};
+  std::function<std::unique_ptr<Kernels>(std::unique_ptr<Kernels>)> wrap = {};
+};
+std::unique_ptr<Model> load_model(const LoadHooks& hooks = {});
+
+// Rows of kernels_table() that this CPU supports, without the reference; prints those that are only
+// compiled.
+std::vector<std::string> fast_rows();
+
+// The same and the reference.
+std::vector<std::string> every_row();
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
+
+// Loads one of the model's adapters ("sql", "json", "math"); a copy that a test may spoil.
+Adapter load_adapter(const Model& model, const std::string& name);
+// Packs an adapter and puts it into a slot.
+void bind(Model& model, int slot, const Adapter& adapter);
+// The slot that bind_all gives the adapter of that name; -1 for "base".
+int slot_of(const std::string& adapter);
+// Binds all three.
+void bind_all(Model& model);
 
 struct Sequence {
   std::vector<int32_t> tokens;
@@ -24,8 +54,9 @@ struct SequenceRun {
 };
 
 struct RunOptions {
-  uint64_t seed = 1;  // of chunks, of the order in a batch and of the blocks
-  int steps = 1;      // forward passes at most; 1: each sequence whole
+  uint64_t seed = 1;             // of chunks, of the order in a batch and of the blocks
+  int steps = 1;                 // forward passes at most; 1: each sequence whole
+  bool one_token_steps = false;  // each sequence one token at a time; `steps` is not used
   const std::vector<SequenceRun>* forced = nullptr;  // use the experts of these runs
 };
 
@@ -45,7 +76,6 @@ struct ReferenceCase {
   // Every token whose logits matter: the prompt and all of the answer but its last token.
   std::vector<int32_t> tokens() const;
 };
-std::string model_folder();
 std::vector<ReferenceCase> reference_cases();
 
 // |logprob - reference| of every prompt token, output token and top-5 entry of the cases that were
@@ -60,6 +90,11 @@ struct Deviation {
   std::string text() const;
 };
 
+// The cases as sequences with the slots of slot_of().
+std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases);
+Deviation deviation(const std::vector<ReferenceCase>& cases, const std::vector<SequenceRun>& runs,
+                    int vocab);
+
 // Natural log-probabilities of one row of logits.
 std::vector<double> log_softmax(const float* logits, int vocab);
 
@@ -72,8 +107,5 @@ int first_greedy_difference(const ReferenceCase& reference, const SequenceRun& r
 // matrices. `dtype` is "F32", "F16" or "BF16".
 void write_random_adapter(const std::string& folder, const LinearTable& table, int rank,
                           const std::string& dtype, uint64_t seed);
-
-std::shared_ptr<const Adapter> load_adapter(const std::string& folder, const std::string& name,
-                                            const LinearTable& table);
 
 }  // namespace lk::test

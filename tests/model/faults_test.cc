@@ -1,0 +1,170 @@
+// Planted faults: each must break a tolerance of reference_test.cc, or those tests prove nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "model/harness.h"
+
+namespace lk::test {
+namespace {
+
+std::vector<ReferenceCase> some_cases(const std::string& adapter, size_t first, size_t count) {
+  std::vector<ReferenceCase> all = reference_cases(), some;
+  std::erase_if(all, [&](const ReferenceCase& c) { return c.adapter != adapter; });
+  std::copy_n(all.begin() + first, count, std::back_inserter(some));
+  return some;
+}
+
+Deviation deviation_of(Model& model, const std::vector<ReferenceCase>& cases) {
+  const auto runs = run(model, sequences_of(cases), {.seed = 5, .steps = 2});
+  return deviation(cases, runs, model.info().vocab);
+}
+
+// The tolerance of Reference.MixedBatchOfAllCases, and those of FastRow.AgreesWithTheReference,
+// which a fault in a fast kernel has to break: every fault here breaks both.
+void expect_caught(const std::string& fault, const Deviation& d) {
+  fmt::print("{}: {}\n", fault, d.text());
+  EXPECT_GT(d.largest(), 1e-3) << fault;
+  EXPECT_TRUE(d.mean() > 0.01 || d.quantile(0.99) > 0.1 || d.largest() > 0.25) << fault;
+}
+
+// Runs cases of `name` with a spoilt copy of its adapter.
+template <typename Spoil>
+void expect_adapter_fault_caught(const std::string& fault, const std::string& name, Spoil&& spoil) {
+  static const std::unique_ptr<Model> model = load_model();
+  const auto cases = some_cases(name, 0, 2);
+  Adapter adapter = load_adapter(*model, name);
+  bind(*model, slot_of(name), adapter);
+  ASSERT_LE(deviation_of(*model, cases).largest(), 1e-3) << "without a fault";
+  spoil(adapter);
+  bind(*model, slot_of(name), adapter);
+  expect_caught(fault, deviation_of(*model, cases));
+}
+
+void for_stage(Adapter& adapter, Stage stage, auto&& body) {
+  int found = 0;
+  for (AdapterModule& module : adapter.modules) {
+    if (module.spec->stage == stage) {
+      body(module);
+      ++found;
+    }
+  }
+  ASSERT_GT(found, 0);
+}
+
+TEST(Faults, AdapterOffAtOneSeam) {
+  for (const std::string name : {"sql", "math"}) {
+    for (Stage stage : {Stage::kQuery, Stage::kKey, Stage::kValue, Stage::kAttentionOut,
+                        Stage::kExpertUp, Stage::kExpertDown}) {
+      const std::string fault = fmt::format("{} off at {}", name, stage_name(stage));
+      expect_adapter_fault_caught(fault, name, [&](Adapter& adapter) {
+        std::erase_if(adapter.modules,
+                      [&](const AdapterModule& m) { return m.spec->stage == stage; });
+      });
+    }
+  }
+}
+
+TEST(Faults, ScaleTooSmall) {
+  expect_adapter_fault_caught("scale x 0.9", "json", [](Adapter& adapter) {
+    for (AdapterModule& module : adapter.modules) {
+      for (LoraPair& pair : module.experts) pair.scale *= 0.9f;
+    }
+  });
+}
+
+TEST(Faults, ExpertOrderOfAOrB) {
+  for (Stage stage : {Stage::kExpertUp, Stage::kExpertDown}) {
+    for (auto matrix : {&LoraPair::a, &LoraPair::b}) {
+      const std::string fault = fmt::format("experts of {} in wrong order at {}",
+                                            matrix == &LoraPair::a ? "A" : "B", stage_name(stage));
+      expect_adapter_fault_caught(fault, "math", [&](Adapter& adapter) {
+        for_stage(adapter, stage, [&](AdapterModule& module) {
+          for (size_t e = 0; e + 1 < module.experts.size(); ++e) {
+            std::swap(module.experts[e].*matrix, module.experts[e + 1].*matrix);
+          }
+        });
+      });
+    }
+  }
+}
+
+TEST(Faults, GateAndUpSwappedInB) {
+  expect_adapter_fault_caught("gate and up swapped in B", "sql", [](Adapter& adapter) {
+    for_stage(adapter, Stage::kExpertUp, [](AdapterModule& module) {
+      for (LoraPair& pair : module.experts) {
+        for (int64_t row = 0; row < module.spec->out; row += 2) {
+          auto gate = pair.b.begin() + row * pair.rank;
+          std::swap_ranges(gate, gate + pair.rank, gate + pair.rank);
+        }
+      }
+    });
+  });
+}
+
+TEST(Faults, WindowOneTooLong) {
+  const auto model = load_model({.edit = [](DecoderSpec& spec) {
+    for (LayerSpec& layer : spec.layers) {
+      if (layer.attention->window > 0) ++layer.attention->window;
+    }
+  }});
+  expect_caught("window one too long", deviation_of(*model, some_cases("base", 7, 1)));
+}
+
+TEST(Faults, SinksOff) {
+  const auto model = load_model({.edit = [](DecoderSpec& spec) {
+    for (LayerSpec& layer : spec.layers) layer.attention->sinks.clear();
+  }});
+  expect_caught("sinks off", deviation_of(*model, some_cases("base", 0, 2)));
+}
+
+// Passes every stage on; route() keeps the softmax over all experts instead of that over the chosen
+// ones.
+class NotRenormalised : public Kernels {
+ public:
+  explicit NotRenormalised(std::unique_ptr<Kernels> inner) : inner_(std::move(inner)) {}
+  std::string_view name() const override { return "not renormalised"; }
+  int threads() const override { return inner_->threads(); }
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) override {
+    return inner_->pack(linear, drop);
+  }
+  bool keeps_views() const override { return inner_->keeps_views(); }
+  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
+                                         std::span<const LoraSource> experts) const override {
+    return inner_->pack_lora(spec, experts);
+  }
+  void embed(const Batch& b, const EmbedArgs& args) override { inner_->embed(b, args); }
+  void qkv(const Batch& b, const QkvArgs& args) override { inner_->qkv(b, args); }
+  void attention(const Batch& b, const AttentionArgs& args) override { inner_->attention(b, args); }
+  void output(const Batch& b, const OutputArgs& args) override { inner_->output(b, args); }
+  void experts(const Batch& b, const ExpertArgs& args) override { inner_->experts(b, args); }
+  void head(const Batch& b, const HeadArgs& args) override { inner_->head(b, args); }
+
+  void route(const Batch& b, const RouteArgs& args) override {
+    std::vector<int32_t> expert(size_t{1} * b.tokens * args.experts);
+    std::vector<float> weight(expert.size());
+    RouteArgs all = args;
+    all.top_k = args.experts;
+    all.expert = expert.data();
+    all.weight = weight.data();
+    inner_->route(b, all);
+    for (int t = 0; t < b.tokens; ++t) {
+      std::copy_n(&expert[size_t{1} * t * args.experts], args.top_k, args.expert + t * args.top_k);
+      std::copy_n(&weight[size_t{1} * t * args.experts], args.top_k, args.weight + t * args.top_k);
+    }
+  }
+
+ private:
+  std::unique_ptr<Kernels> inner_;
+};
+
+TEST(Faults, TopKNotRenormalised) {
+  const auto model = load_model({.wrap = [](std::unique_ptr<Kernels> inner) {
+    return std::make_unique<NotRenormalised>(std::move(inner));
+  }});
+  expect_caught("top-k not renormalised", deviation_of(*model, some_cases("base", 0, 2)));
+}
+
+}  // namespace
+}  // namespace lk::test
