@@ -1,0 +1,108 @@
+#include "engine/kv_plan.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "cache/block_pool.h"
+
+namespace lk {
+namespace {
+
+size_t total_bytes(const KvLayout& layout, const std::vector<int>& blocks) {
+  size_t bytes = 0;
+  for (size_t g = 0; g < blocks.size(); ++g)
+    bytes += layout.block_bytes(static_cast<int>(g)) * blocks[g];
+  return bytes;
+}
+
+// Blocks that `sequences` decoding sequences of full length hold, with room for one step's prefill
+// and a spare block each.
+std::vector<int> blocks_for_sequences(const KvLayout& layout, const KvDemand& demand,
+                                      int sequences) {
+  const BlockPools none(layout, std::vector<int>(layout.groups.size(), 0));
+  std::vector<int> blocks;
+  for (int g = 0; g < none.groups(); ++g) {
+    const int64_t one = none.most_blocks(g, demand.max_length, demand.max_step_tokens);
+    const int64_t decoding = std::min<int64_t>(one, none.most_blocks(g, demand.max_length, 1) + 1);
+    const int64_t wanted = one + decoding * (sequences - 1);
+    blocks.push_back(static_cast<int>(
+        std::min<int64_t>(wanted, std::numeric_limits<int32_t>::max() / kKvBlockTokens)));
+  }
+  return blocks;
+}
+
+// A number in a file of one line; the largest number if there is none ("max", no file).
+size_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  size_t value = 0;
+  return file >> value ? value : std::numeric_limits<size_t>::max();
+}
+
+}  // namespace
+
+Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
+                                        size_t bytes) {
+  std::vector<int> blocks = blocks_for_sequences(layout, demand, demand.max_sequences);
+  if (total_bytes(layout, blocks) <= bytes) return blocks;
+  const std::vector<int> least = blocks_for_sequences(layout, demand, 1);
+  const size_t least_bytes = total_bytes(layout, least);
+  if (least_bytes > bytes) {
+    return fail(ErrorKind::kResource,
+                "the KV cache of one sequence of {} tokens takes {} MiB, but there is room for {} "
+                "MiB: lower the longest context "
+                "(--max-model-len)",
+                demand.max_length, (least_bytes >> 20) + 1, bytes >> 20);
+  }
+  // Windows first: without them no sequence runs. They get at most half of what is left beyond one
+  // sequence.
+  size_t left = bytes - least_bytes;
+  size_t windowed = 0, growing = 0;
+  for (size_t g = 0; g < blocks.size(); ++g) {
+    const size_t more = layout.block_bytes(static_cast<int>(g)) * (blocks[g] - least[g]);
+    (layout.groups[g].window > 0 ? windowed : growing) += more;
+  }
+  const size_t windowed_share =
+      growing == 0 ? std::min(windowed, left) : std::min(windowed, left / 2);
+  const size_t growing_share = std::min(growing, left - windowed_share);
+  for (size_t g = 0; g < blocks.size(); ++g) {
+    const bool window = layout.groups[g].window > 0;
+    const double ratio = static_cast<double>(window ? windowed_share : growing_share) /
+                         static_cast<double>(std::max<size_t>(1, window ? windowed : growing));
+    blocks[g] = least[g] + static_cast<int>((blocks[g] - least[g]) * ratio);
+  }
+  return blocks;
+}
+
+size_t kv_bytes_per_token(const KvLayout& layout) {
+  size_t bytes = 0;
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    if (layout.groups[g].window == 0)
+      bytes += layout.block_bytes(static_cast<int>(g)) / kKvBlockTokens;
+  }
+  return bytes;
+}
+
+size_t kv_bytes_of_sequence(const KvLayout& layout, int tokens) {
+  const BlockPools none(layout, std::vector<int>(layout.groups.size(), 0));
+  size_t bytes = 0;
+  for (int g = 0; g < none.groups(); ++g)
+    bytes += layout.block_bytes(g) * none.most_blocks(g, tokens, 1);
+  return bytes;
+}
+
+size_t available_memory() {
+  size_t available = std::numeric_limits<size_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key, rest; meminfo >> key && std::getline(meminfo, rest);) {
+    if (key == "MemAvailable:") available = std::stoull(rest) << 10;
+  }
+  const size_t limit = number_in("/sys/fs/cgroup/memory.max");
+  const size_t used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit != std::numeric_limits<size_t>::max() && used < limit)
+    available = std::min(available, limit - used);
+  return available;
+}
+
+}  // namespace lk

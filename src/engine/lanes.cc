@@ -1,0 +1,144 @@
+#include "engine/lanes.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace lk {
+
+AdapterLanes::AdapterLanes(int slots, int patience) : slots_(slots, nullptr), patience_(patience) {}
+
+Lane* AdapterLanes::lane_of(const std::shared_ptr<const EngineAdapter>& adapter) {
+  for (const auto& lane : lanes_) {
+    if (!adapter != !lane->adapter) continue;
+    // The content decides: two names of the same adapter share a lane.
+    if (!adapter || adapter->identity == lane->adapter->identity) return lane.get();
+  }
+  lanes_.push_back(std::make_unique<Lane>());
+  lanes_.back()->adapter = adapter;
+  return lanes_.back().get();
+}
+
+void AdapterLanes::add(Sequence* sequence) {
+  sequence->lane = lane_of(sequence->request.adapter);
+  sequence->lane->waiting.push_back(sequence);
+  ++waiting_;
+}
+
+void AdapterLanes::remove(Sequence* sequence) {
+  Lane& lane = *sequence->lane;
+  if (sequence->running) {
+    --lane.running;
+    lane.last_used = step_;
+  } else {
+    const auto at = std::find(lane.waiting.begin(), lane.waiting.end(), sequence);
+    LK_CHECK(at != lane.waiting.end());
+    lane.waiting.erase(at);
+    --waiting_;
+  }
+  sequence->lane = nullptr;
+  drop_empty_lanes();
+}
+
+void AdapterLanes::preempt(Sequence* sequence) {
+  Lane& lane = *sequence->lane;
+  --lane.running;
+  lane.last_used = step_;
+  const auto later = [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; };
+  lane.waiting.insert(std::lower_bound(lane.waiting.begin(), lane.waiting.end(), sequence, later),
+                      sequence);
+  ++waiting_;
+}
+
+bool AdapterLanes::slot_obtainable() const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const Lane* lane) { return !lane || lane->running == 0; });
+}
+
+bool AdapterLanes::admissible(const Lane& lane) const {
+  if (lane.waiting.empty()) return false;
+  if (!lane.adapter) return true;
+  return lane.slot >= 0 ? !lane.draining : slot_obtainable();
+}
+
+void AdapterLanes::begin_step() {
+  ++step_;
+  int impatient = 0;
+  for (const auto& lane : lanes_) {
+    const bool blocked = lane->adapter && lane->slot < 0 && !lane->waiting.empty();
+    if (!blocked) lane->blocked_since = 0;
+    if (blocked && lane->blocked_since == 0) lane->blocked_since = step_;
+    if (blocked && step_ - lane->blocked_since >= static_cast<uint64_t>(patience_)) ++impatient;
+  }
+  drain(impatient);
+}
+
+// Makes exactly `wanted` slot holders drain, the ones with the fewest running requests; those that
+// drain already go on.
+void AdapterLanes::drain(int wanted) {
+  std::vector<Lane*> holders;
+  for (Lane* lane : slots_) {
+    if (lane)
+      holders.push_back(lane);
+    else
+      --wanted;
+  }
+  std::stable_sort(holders.begin(), holders.end(), [](const Lane* a, const Lane* b) {
+    return std::tuple(!a->draining, a->running) < std::tuple(!b->draining, b->running);
+  });
+  for (size_t i = 0; i < holders.size(); ++i) holders[i]->draining = static_cast<int>(i) < wanted;
+}
+
+Sequence* AdapterLanes::next() {
+  Lane* best = nullptr;
+  const auto key = [](const Lane& lane) {
+    const Sequence& first = *lane.waiting.front();
+    return std::tuple(!first.preempted, lane.running, first.arrival);
+  };
+  for (const auto& lane : lanes_) {
+    if (admissible(*lane) && (!best || key(*lane) < key(*best))) best = lane.get();
+  }
+  return best ? best->waiting.front() : nullptr;
+}
+
+int AdapterLanes::take_slot() {
+  int best = -1;
+  const auto key = [](const Lane* lane) {
+    return lane ? std::tuple(1, !lane->draining, lane->last_used)
+                : std::tuple(0, false, uint64_t{0});
+  };
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
+    if (slots_[slot] && slots_[slot]->running > 0) continue;
+    if (best < 0 || key(slots_[slot]) < key(slots_[best])) best = slot;
+  }
+  LK_CHECK(best >= 0);
+  if (Lane* evicted = slots_[best]) {
+    evicted->slot = -1;
+    evicted->draining = false;
+  }
+  return best;
+}
+
+void AdapterLanes::admit(Sequence* sequence, std::vector<SlotBinding>& bindings) {
+  Lane& lane = *sequence->lane;
+  LK_CHECK(!lane.waiting.empty() && lane.waiting.front() == sequence);
+  lane.waiting.pop_front();
+  --waiting_;
+  ++lane.running;
+  lane.last_used = step_;
+  if (lane.adapter && lane.slot < 0) {
+    lane.slot = take_slot();
+    slots_[lane.slot] = &lane;
+    bindings.push_back({lane.slot, lane.adapter});
+    drop_empty_lanes();
+  }
+}
+
+void AdapterLanes::drop_empty_lanes() {
+  std::erase_if(lanes_, [](const auto& lane) {
+    return lane->waiting.empty() && lane->running == 0 && lane->slot < 0;
+  });
+}
+
+}  // namespace lk

@@ -1,0 +1,81 @@
+// What the engine is asked and what it answers: requests in, token events out. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lk {
+
+class PreparedAdapter;
+
+// An adapter as requests refer to it. Shared by pointer, immutable: requests keep the one that they
+// were submitted with, whatever happens to its name afterwards.
+struct EngineAdapter {
+  std::string name;
+  uint64_t identity = 0;  // content hash (Adapter::identity)
+  std::shared_ptr<const PreparedAdapter> prepared;
+};
+
+// How the next token is chosen from a row of logits. Steps, in this order: ids without a token are
+// excluded; penalties; temperature; top_k; top_p; min_p; one draw. See sampler.h for the formulas.
+struct SamplingParams {
+  float temperature = 0;         // [0, 100]; 0: the largest logit, the lowest id among equals
+  int top_k = 0;                 // 0: all
+  float top_p = 1;               // (0, 1]
+  float min_p = 0;               // [0, 1]
+  float repetition_penalty = 1;  // (0, 100]; on tokens of prompt and output
+  float presence_penalty = 0;    // [-100, 100]; on tokens of the output
+  float frequency_penalty = 0;   // [-100, 100]; times their count
+  uint64_t seed = 0;
+};
+inline constexpr int kMaxTopLogprobs = 100;
+
+// Errors: kInvalid naming the field and its range.
+Status check_sampling(const SamplingParams& params);
+
+struct Request {
+  std::vector<int32_t> prompt;                   // not empty
+  std::shared_ptr<const EngineAdapter> adapter;  // null: the base
+  SamplingParams sampling;
+  std::vector<std::string> stop;  // the text ends before the first of these
+  std::vector<int32_t> stop_ids;  // end the request like the model's own end-of-turn ids
+  bool ignore_eos = false;
+  int max_tokens = -1;  // -1: as many as the context holds; 0: the prompt is only read
+  int logprobs =
+      -1;  // -1: none; 0: of the chosen token; K: also of the K most likely, [0, kMaxTopLogprobs]
+  bool prompt_logprobs = false;
+};
+
+using RequestId = uint64_t;
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kError };
+std::string_view finish_reason_name(FinishReason reason);  // "stop", "length", "error"
+
+// Natural logarithms of the model's probabilities (softmax over the whole vocabulary at temperature
+// 1, before penalties and filters).
+struct TopLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+// One step's news of one request. A request gets exactly one event with a finish reason, its last,
+// unless it is cancelled.
+struct TokenEvent {
+  RequestId request = 0;
+  int32_t token = -1;  // the chosen token; -1 if this event brings none
+  std::string text;    // decoded and safe to show: whole characters, no beginning of a stop string
+  float logprob = 0;   // of `token`, if asked for
+  std::vector<TopLogprob> top;         // best first
+  std::vector<float> prompt_logprobs;  // of the prompt tokens read in this step; all events
+                                       // together: prompt tokens 1, 2, ...
+  FinishReason finish = FinishReason::kNone;
+  std::string error;  // with kError: one sentence
+};
+
+}  // namespace lk

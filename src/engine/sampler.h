@@ -1,0 +1,45 @@
+// Chooses a token from one row of logits. A choice depends on that row, the request's parameters,
+// its own tokens and (seed, position) alone, never on the company in the batch. Used by the
+// engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace lk {
+
+// How often each token stands in the output; tokens of the prompt are present with 0.
+using TokenCounts = std::unordered_map<int32_t, int>;
+
+// Uniform in [0, 1) with 53 bits; counter-based: a hash of (seed, position).
+double uniform_at(uint64_t seed, uint64_t position);
+
+// In place, for every token in `counts` (n = its count in the output):
+//   repetition (Keskar et al. 2019, CTRL, eq. 2, as Transformers has it): l = l > 0 ? l / r : l * r
+//   frequency and presence (OpenAI): l -= frequency * n + (n > 0 ? presence : 0)
+void apply_penalties(float* logits, const SamplingParams& params, const TokenCounts& counts);
+bool has_penalties(const SamplingParams& params);
+
+class Sampler {
+ public:
+  explicit Sampler(int vocab) : vocab_(vocab) {}
+
+  // The token that follows, after penalties. With p = softmax(logits / temperature), sorted by
+  // falling p, then rising id: the top_k first; of those the shortest prefix with at least top_p of
+  // their mass (at least one); of those the ones with p >= min_p * p[0]; then one draw with
+  // uniform_at(seed, position). NaNs are never chosen. -1 if the largest logit is not finite.
+  int32_t choose(const float* logits, const SamplingParams& params, uint64_t position);
+
+ private:
+  int32_t draw_from_all(const float* logits, float max, double inverse_temperature, double u) const;
+  int32_t draw_filtered(const float* logits, float max, double inverse_temperature, double u,
+                        const SamplingParams& params);
+
+  int vocab_;
+  std::vector<int32_t> order_;  // scratch
+};
+
+}  // namespace lk

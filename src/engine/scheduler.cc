@@ -1,0 +1,116 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace lk {
+
+Scheduler::Scheduler(const SchedulerOptions& options, BlockPools& pools)
+    : options_(options), pools_(pools), lanes_(options.adapter_slots, options.slot_patience) {
+  LK_CHECK(options.max_tokens >= options.max_sequences && options.max_prompt_rows > 0);
+}
+
+void Scheduler::add(Sequence* sequence) {
+  sequence->arrival = ++arrivals_;
+  lanes_.add(sequence);
+}
+
+void Scheduler::remove(Sequence* sequence) {
+  lanes_.remove(sequence);
+  if (sequence->running) std::erase(running_, sequence);
+  sequence->running = false;
+  sequence->blocks.clear(pools_);
+}
+
+const StepPlan& Scheduler::plan() {
+  plan_ = {};
+  lanes_.begin_step();
+  const auto decoding = std::count_if(running_.begin(), running_.end(),
+                                      [](const Sequence* s) { return s->pending() == 1; });
+  Budget budget{options_.max_tokens - static_cast<int>(decoding), options_.max_prompt_rows};
+  // Preemption shortens the list from its end while it is walked.
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence* sequence = running_[i];
+    const int count = sequence->pending() == 1 ? 1 : chunk_size(*sequence, budget);
+    if (count > 0 && reserve(sequence, count)) take(sequence, count, budget);
+  }
+  if (plan_.preempted == 0) admit(budget);
+  LK_CHECK(!plan_.chunks.empty() || (running_.empty() && lanes_.waiting() == 0));
+  return plan_;
+}
+
+int Scheduler::chunk_size(const Sequence& sequence, const Budget& budget) const {
+  const int count = std::min(sequence.pending(), budget.prefill);
+  const auto [first, last] = sequence.prompt_rows(count);
+  return last - first <= budget.prompt_rows ? count
+                                            : first + budget.prompt_rows - sequence.computed;
+}
+
+void Scheduler::take(Sequence* sequence, int count, Budget& budget) {
+  const auto [first, last] = sequence->prompt_rows(count);
+  budget.prompt_rows -= last - first;
+  if (sequence->pending() > 1) budget.prefill -= count;
+  plan_.chunks.push_back({sequence, count});
+}
+
+// Takes blocks from later arrivals if need be. False if there is none left: then the sequence waits
+// with what it has, or was itself the last and waits.
+bool Scheduler::reserve(Sequence* sequence, int count) {
+  while (!sequence->blocks.reserve(pools_, sequence->computed, count)) {
+    if (running_.back() == sequence) return false;
+    preempt_last();
+  }
+  return true;
+}
+
+void Scheduler::preempt_last() {
+  Sequence* sequence = running_.back();
+  running_.pop_back();
+  sequence->blocks.clear(pools_);
+  sequence->computed = 0;
+  sequence->running = false;
+  sequence->preempted = true;
+  lanes_.preempt(sequence);
+  ++plan_.preempted;
+}
+
+// Blocks for all present tokens and the next one of `sequence`, beside those that the running ones
+// lack for theirs and one spare block for each.
+bool Scheduler::fits(const Sequence& sequence) const {
+  if (running_.empty()) return true;
+  for (int g = 0; g < pools_.groups(); ++g) {
+    int64_t wanted =
+        pools_.most_blocks(g, static_cast<int>(sequence.tokens.size()) + 1, options_.max_tokens);
+    for (const Sequence* other : running_) {
+      const int chunk = std::min(other->pending(), options_.max_tokens);
+      const int all = pools_.most_blocks(g, static_cast<int>(other->tokens.size()), chunk);
+      wanted += std::max(0, all - other->blocks.held(g)) + 1;
+    }
+    if (wanted > pools_.pool(g).free_count()) return false;
+  }
+  return true;
+}
+
+void Scheduler::admit(Budget& budget) {
+  while (static_cast<int>(running_.size()) < options_.max_sequences && budget.prefill > 0) {
+    Sequence* sequence = lanes_.next();
+    if (!sequence || !fits(*sequence)) return;
+    const int count = chunk_size(*sequence, budget);
+    if (count == 0) return;
+    LK_CHECK(sequence->blocks.reserve(pools_, sequence->computed, count));
+    lanes_.admit(sequence, plan_.bindings);
+    sequence->running = true;
+    sequence->preempted = false;
+    const auto earlier = [](const Sequence* a, const Sequence* b) {
+      return a->arrival < b->arrival;
+    };
+    running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence, earlier),
+                    sequence);
+    // A sequence with one pending token costs one too.
+    budget.prefill -= sequence->pending() == 1 ? 1 : 0;
+    take(sequence, count, budget);
+  }
+}
+
+}  // namespace lk

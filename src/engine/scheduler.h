@@ -1,0 +1,78 @@
+// Decides what each step computes: which sequences, how many tokens of each. Used by the engine's
+// thread only.
+//
+// One step mixes decoding (one token) and prefill (chunks). Running sequences come first, in order
+// of arrival; decoding always gets its token, prefill shares what the token budget leaves. Then
+// waiting sequences are admitted (lanes.h says in which order) while there are places, tokens, and
+// KV blocks for all their present tokens beside what running sequences are still going to need for
+// theirs. A running sequence that finds no block for its next token takes those of the one that
+// arrived last: that one gives everything back and is computed again later. The earliest never
+// loses its blocks and the pools hold the longest possible sequence, so the work always goes on. On
+// the CPU computing again gives the same bits, as chunks and company do not enter them.
+#pragma once
+
+#include <vector>
+
+#include "cache/block_pool.h"
+#include "engine/lanes.h"
+#include "engine/sequence.h"
+
+namespace lk {
+
+struct SchedulerOptions {
+  int max_sequences = 32;
+  int max_tokens = 512;       // of one step; at least max_sequences
+  int max_prompt_rows = 512;  // prompt rows of one step that get logits; at least 1
+  int adapter_slots = 16;
+  int slot_patience = 256;  // steps
+};
+
+// `count` tokens of `sequence` from sequence->computed on.
+struct Chunk {
+  Sequence* sequence = nullptr;
+  int count = 0;
+};
+
+struct StepPlan {
+  std::vector<Chunk> chunks;
+  std::vector<SlotBinding> bindings;
+  int preempted = 0;
+};
+
+class Scheduler {
+ public:
+  // `pools` must outlive the scheduler.
+  Scheduler(const SchedulerOptions& options, BlockPools& pools);
+
+  void add(Sequence* sequence);
+  // Finished or cancelled; its blocks and its share of a slot are free at once. Not between `plan`
+  // and the end of that step.
+  void remove(Sequence* sequence);
+  // Every chunk's blocks are reserved. The caller advances `computed`. Not empty if there is
+  // anything to do.
+  const StepPlan& plan();
+
+  int running() const { return static_cast<int>(running_.size()); }
+  int waiting() const { return lanes_.waiting(); }
+
+ private:
+  struct Budget {
+    int prefill = 0;  // tokens
+    int prompt_rows = 0;
+  };
+  int chunk_size(const Sequence& sequence, const Budget& budget) const;
+  void take(Sequence* sequence, int count, Budget& budget);
+  bool reserve(Sequence* sequence, int count);
+  bool fits(const Sequence& sequence) const;
+  void preempt_last();
+  void admit(Budget& budget);
+
+  SchedulerOptions options_;
+  BlockPools& pools_;
+  AdapterLanes lanes_;
+  std::vector<Sequence*> running_;  // by arrival
+  uint64_t arrivals_ = 0;
+  StepPlan plan_;
+};
+
+}  // namespace lk
