@@ -2,9 +2,10 @@
 // chunking.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
-#include "model/harness.h"
+#include "tests/model/harness.h"
 
 namespace lk::test {
 namespace {
@@ -56,6 +57,30 @@ TEST_P(Batches, DecodingEqualsPrefill) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     EXPECT_TRUE(same_bits(prefill[i].logits, decode[i].logits)) << i;
   }
+}
+
+// In a model of one sliding layer, the first token's value reaches exactly the queries that see it.
+TEST_P(Batches, TheWindowIsExact) {
+  const auto one_layer = [](DecoderSpec& spec) { spec.layers.resize(1); };
+  const auto model =
+      load_model({.kernels = GetParam(), .kv_type = KvType::kBF16, .edit = one_layer});
+  const int window = model->kv_layout().groups.at(0).window;
+  ASSERT_EQ(window, 128);
+  const int vocab = model->info().vocab;
+  std::vector<Sequence> sequences(2);
+  for (Sequence& s : sequences) {
+    s.tokens.resize(window + 20);
+    for (size_t i = 0; i < s.tokens.size(); ++i) s.tokens[i] = static_cast<int32_t>(97 * i % 4000);
+  }
+  sequences[1].tokens[0] = 1234;
+  const auto runs = run(*model, sequences, {.seed = 8, .steps = 4});
+  const auto same_at = [&](int position) {
+    return std::equal(&runs[0].logits[position * vocab], &runs[0].logits[(position + 1) * vocab],
+                      &runs[1].logits[position * vocab]);
+  };
+  EXPECT_FALSE(same_at(window - 2));
+  EXPECT_FALSE(same_at(window - 1));
+  for (int p = window; p < window + 20; ++p) EXPECT_TRUE(same_at(p)) << p;
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, Batches, testing::ValuesIn(every_row()),

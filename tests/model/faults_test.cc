@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "model/harness.h"
+#include "tests/model/harness.h"
 
 namespace lk::test {
 namespace {
@@ -21,22 +21,24 @@ Deviation deviation_of(Model& model, const std::vector<ReferenceCase>& cases) {
   return deviation(cases, runs, model.info().vocab);
 }
 
-// The tolerance of Reference.MixedBatchOfAllCases, and those of FastRow.AgreesWithTheReference,
-// which a fault in a fast kernel has to break: every fault here breaks both.
+// What FastRow.AgreesWithTheReference allows; Reference.MixedBatchOfAllCases allows far less.
+bool within_tolerance(const Deviation& d) { return d.mean() <= 0.01 && d.quantile(0.99) <= 0.1; }
+
 void expect_caught(const std::string& fault, const Deviation& d) {
   fmt::print("{}: {}\n", fault, d.text());
-  EXPECT_GT(d.largest(), 1e-3) << fault;
-  EXPECT_TRUE(d.mean() > 0.01 || d.quantile(0.99) > 0.1 || d.largest() > 0.25) << fault;
+  EXPECT_FALSE(within_tolerance(d)) << fault;
 }
 
 // Runs cases of `name` with a spoilt copy of its adapter.
 template <typename Spoil>
 void expect_adapter_fault_caught(const std::string& fault, const std::string& name, Spoil&& spoil) {
-  static const std::unique_ptr<Model> model = load_model();
-  const auto cases = some_cases(name, 0, 2);
+  static const std::unique_ptr<Model> model =
+      load_model({.kernels = every_row().front(), .kv_type = KvType::kBF16});
+  const auto cases = some_cases(name, 0, 3);
   Adapter adapter = load_adapter(*model, name);
   bind(*model, slot_of(name), adapter);
-  ASSERT_LE(deviation_of(*model, cases).largest(), 1e-3) << "without a fault";
+  const Deviation whole = deviation_of(*model, cases);
+  ASSERT_TRUE(within_tolerance(whole)) << "without a fault: " << whole.text();
   spoil(adapter);
   bind(*model, slot_of(name), adapter);
   expect_caught(fault, deviation_of(*model, cases));
@@ -103,13 +105,16 @@ TEST(Faults, GateAndUpSwappedInB) {
   });
 }
 
+// Too small for the fast kernels' tolerance, where Batches.TheWindowIsExact finds it.
 TEST(Faults, WindowOneTooLong) {
   const auto model = load_model({.edit = [](DecoderSpec& spec) {
     for (LayerSpec& layer : spec.layers) {
       if (layer.attention->window > 0) ++layer.attention->window;
     }
   }});
-  expect_caught("window one too long", deviation_of(*model, some_cases("base", 7, 1)));
+  const Deviation d = deviation_of(*model, some_cases("base", 7, 1));
+  fmt::print("window one too long: {}\n", d.text());
+  EXPECT_GT(d.largest(), 1e-3);
 }
 
 TEST(Faults, SinksOff) {

@@ -1,4 +1,4 @@
-#include "model/harness.h"
+#include "tests/model/harness.h"
 
 #include <algorithm>
 #include <bit>
@@ -193,14 +193,16 @@ std::unique_ptr<Model> load_model(const LoadHooks& hooks) {
 }
 
 std::vector<std::string> fast_rows() {
-  std::vector<std::string> rows;
-  for (const KernelsRow& row : kernels_table()) {
-    if (row.name == "reference") continue;
-    if (row.supported())
-      rows.emplace_back(row.name);
-    else
-      fmt::print("kernels {}: compiled, not run (this CPU lacks {})\n", row.name, row.needs);
-  }
+  static const std::vector<std::string> rows = [] {
+    std::vector<std::string> supported;
+    for (const KernelsRow& row : kernels_table()) {
+      if (row.name == "reference") continue;
+      if (row.supported()) supported.emplace_back(row.name);
+      fmt::print("kernels {}: {}\n", row.name,
+                 row.supported() ? "run" : fmt::format("only compiled, they need {}", row.needs));
+    }
+    return supported;
+  }();
   return rows;
 }
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <random>
 
-#include "model/harness.h"
+#include "tests/model/harness.h"
 
 namespace lk::test {
 namespace {

@@ -2,7 +2,7 @@
 // the dequantized weights made (transformers and peft).
 #include <gtest/gtest.h>
 
-#include "model/harness.h"
+#include "tests/model/harness.h"
 
 namespace lk::test {
 namespace {

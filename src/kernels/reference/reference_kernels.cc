@@ -233,16 +233,21 @@ class ReferenceKernels : public Kernels {
   // y[i, o] = W[o, :] . x[i, :] + bias[o], i < count. Each weight row is decoded once.
   void matmul(const StoredLinear& linear, int expert, const float* x, int64_t count, float* y) {
     const int64_t in = linear.spec->in, out = linear.spec->out;
+    // Transposed, so that the inner loop runs over independent sums; each keeps its order.
+    std::vector<float> xt(in * count);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t c = 0; c < in; ++c) xt[c * count + i] = x[i * in + c];
+    }
     auto row_of = [&](int64_t o, int) {
       std::vector<float> w(in);
+      std::vector<double> sum(count, 0.0);
       const StoredRow row = stored_row(linear, expert, o);
       decode_row(*linear.format, *row.matrix, row.row, w.data());
-      const float bias = stored_bias(linear, expert, o);
-      for (int64_t i = 0; i < count; ++i) {
-        double sum = 0;
-        for (int64_t c = 0; c < in; ++c) sum += double{w[c]} * x[i * in + c];
-        y[i * out + o] = static_cast<float>(sum + bias);
+      for (int64_t c = 0; c < in; ++c) {
+        for (int64_t i = 0; i < count; ++i) sum[i] += double{w[c]} * xt[c * count + i];
       }
+      const float bias = stored_bias(linear, expert, o);
+      for (int64_t i = 0; i < count; ++i) y[i * out + o] = static_cast<float>(sum[i] + bias);
     };
     if (linear.experts.size() > 1) {
       for (int64_t o = 0; o < out; ++o) row_of(o, 0);  // already inside a parallel loop over experts
