@@ -3,8 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors_writer.h"
 #include "model/arch/gpt_oss.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {
