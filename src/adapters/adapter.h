@@ -13,8 +13,9 @@
 
 namespace lk {
 
-// One LoRA pair: delta = scale * B (A x). Values are bfloat16, standard orientation (A on the input side).
-// The embedding is a lookup, x is one-hot over the vocabulary: A is [rank, spec.out = vocab], B is [spec.in = hidden, rank].
+// One LoRA pair: the linear's matrix [out, in] gains scale * B A, so its output gains scale * B (A
+// x). Values are bfloat16, standard orientation (A on the input side). The embedding's matrix is
+// [vocabulary, hidden]: token t gains scale * b[t] A.
 struct LoraPair {
   int rank = 0;
   float scale = 0;          // alpha / r, or alpha / sqrt(r) with rsLoRA; per module
