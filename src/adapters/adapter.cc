@@ -6,7 +6,9 @@
 namespace lk {
 namespace {
 
-size_t pair_bytes(const LoraPair& pair) { return (pair.a.size() + pair.b.size()) * sizeof(uint16_t); }
+size_t pair_bytes(const LoraPair& pair) {
+  return (pair.a.size() + pair.b.size()) * sizeof(uint16_t);
+}
 
 size_t module_bytes(const AdapterModule& module) {
   size_t bytes = 0;
@@ -22,7 +24,8 @@ OrderedJson describe_module(const AdapterModule& module) {
     if (pair.rank == 0) continue;
     ++adapted;
     if (std::find(ranks.begin(), ranks.end(), pair.rank) == ranks.end()) ranks.push_back(pair.rank);
-    if (std::find(scales.begin(), scales.end(), pair.scale) == scales.end()) scales.push_back(pair.scale);
+    if (std::find(scales.begin(), scales.end(), pair.scale) == scales.end())
+      scales.push_back(pair.scale);
   }
   OrderedJson out;
   out["stage"] = std::string(stage_name(module.spec->stage));
@@ -73,7 +76,8 @@ OrderedJson Adapter::describe() const {
     pairs += std::count_if(module.experts.begin(), module.experts.end(),
                            [](const LoraPair& pair) { return pair.rank > 0; });
   }
-  out["totals"] = {{"modules", modules.size()}, {"pairs", pairs}, {"max_rank", rank}, {"bytes", bytes()}};
+  out["totals"] = {
+      {"modules", modules.size()}, {"pairs", pairs}, {"max_rank", rank}, {"bytes", bytes()}};
   out["modules"] = std::move(list);
   out["not_adapted"] = not_adapted;
   out["warnings"] = warnings;

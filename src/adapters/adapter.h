@@ -1,4 +1,5 @@
-// One LoRA adapter in the form that the model uses, whatever dialect its files spoke. Immutable after load; shared by pointer.
+// One LoRA adapter in the form that the model uses, whatever dialect its files spoke. Immutable
+// after load; shared by pointer.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +30,16 @@ struct AdapterModule {
 };
 
 struct Adapter {
-  std::string name;              // as the operator calls it; no part of the identity
+  std::string name;  // as the operator calls it; no part of the identity
   std::string path;
-  uint64_t identity = 0;         // hash of tensors and effective configuration
-  std::vector<AdapterModule> modules;      // at most one for each linear, in table order
-  std::vector<std::string> not_adapted;    // modules that target_modules matches but the file has no tensors for
+  uint64_t identity = 0;               // hash of tensors and effective configuration
+  std::vector<AdapterModule> modules;  // at most one for each linear, in table order
+  std::vector<std::string>
+      not_adapted;  // modules that target_modules matches but the file has no tensors for
   std::vector<std::string> warnings;
 
   const AdapterModule* find(Stage stage, int layer) const;
-  size_t bytes() const;          // A and B as held in memory
+  size_t bytes() const;  // A and B as held in memory
   // Modules, experts, ranks, scales, bytes; what was applied, for people and for --json.
   OrderedJson describe() const;
 };
@@ -50,10 +52,12 @@ struct AdapterLoadOptions {
   int max_rank = 256;
 };
 
-// Loads a PEFT folder (adapter_config.json, adapter_model.safetensors) for the model of `table`, whole or not at all.
-// Errors: one sentence naming the tensor or field, expected and found. Pickles are never opened. Thread-safe.
-// The adapter keeps pointers into `table`, which must outlive it.
-Result<std::shared_ptr<const Adapter>> load_peft_adapter(const std::string& folder, const std::string& name,
-                                                         const LinearTable& table, const AdapterLoadOptions& options);
+// Loads a PEFT folder (adapter_config.json, adapter_model.safetensors) for the model of `table`,
+// whole or not at all. Errors: one sentence naming the tensor or field, expected and found. Pickles
+// are never opened. Thread-safe. The adapter keeps pointers into `table`, which must outlive it.
+Result<std::shared_ptr<const Adapter>> load_peft_adapter(const std::string& folder,
+                                                         const std::string& name,
+                                                         const LinearTable& table,
+                                                         const AdapterLoadOptions& options);
 
 }  // namespace lk

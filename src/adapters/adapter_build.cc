@@ -54,7 +54,9 @@ class ModuleBuilder {
       const RowPart part = pair.place.name->part;
       const size_t first = pair.expert < 0 ? 0 : static_cast<size_t>(pair.expert);
       const SharedScale shared = share(scales[first].first, scales[first].second);
-      const float factor = part == RowPart::kUp ? shared.up_factor : part == RowPart::kGate ? shared.gate_factor : 1;
+      const float factor = part == RowPart::kUp     ? shared.up_factor
+                           : part == RowPart::kGate ? shared.gate_factor
+                                                    : 1;
       LK_ASSIGN_OR_RETURN(std::vector<LoraPair> values,
                           extract_pairs(pair.raw, {pair.experts, pair.swapped, factor, mapped_}));
       if (part != RowPart::kAll && halves.empty()) halves.resize(module_.experts.size());
@@ -92,13 +94,15 @@ uint64_t hash_values(const std::vector<uint16_t>& values) {
   return XXH3_64bits(values.data(), values.size() * sizeof(uint16_t));
 }
 
-// Appends the module's part of the identity; a hash of values at a time, while they are in the cache.
+// Appends the module's part of the identity; a hash of values at a time, while they are in the
+// cache.
 void append_identity(const AdapterModule& module, std::vector<uint64_t>& words) {
   words.push_back(uint64_t{static_cast<uint8_t>(module.spec->stage)} << 32 |
                   static_cast<uint32_t>(module.spec->layer));
   words.push_back(module.experts.size());
   for (const LoraPair& pair : module.experts) {
-    words.push_back(uint64_t{static_cast<uint32_t>(pair.rank)} << 32 | std::bit_cast<uint32_t>(pair.scale));
+    words.push_back(uint64_t{static_cast<uint32_t>(pair.rank)} << 32 |
+                    std::bit_cast<uint32_t>(pair.scale));
     words.push_back(hash_values(pair.a));
     words.push_back(hash_values(pair.b));
   }
@@ -134,7 +138,8 @@ Result<std::shared_ptr<Adapter>> build_adapter(AdapterPlan plan, bool mapped) {
     const LinearSpec* spec = plan.pairs[i].place.spec;
     size_t end = i;
     while (end < plan.pairs.size() && plan.pairs[end].place.spec == spec) ++end;
-    LK_ASSIGN_OR_RETURN(AdapterModule module, ModuleBuilder(*spec, mapped).build({&plan.pairs[i], end - i}));
+    LK_ASSIGN_OR_RETURN(AdapterModule module,
+                        ModuleBuilder(*spec, mapped).build({&plan.pairs[i], end - i}));
     append_identity(module, words);
     adapter->modules.push_back(std::move(module));
     i = end;

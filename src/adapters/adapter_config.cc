@@ -19,7 +19,8 @@ enum class Role : uint8_t { kRead, kInformative, kRefused };
 struct FieldRow {
   std::string_view name;
   Role role;
-  std::string_view asks_for = {};  // kRefused: what a value other than null, false or empty asks for
+  std::string_view asks_for =
+      {};  // kRefused: what a value other than null, false or empty asks for
 };
 
 constexpr FieldRow kFields[] = {
@@ -102,9 +103,11 @@ class Reader {
   }
 
   Result<int64_t> rank(const OrderedJson& value, std::string_view key) const {
-    const bool counts = value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() > 0);
+    const bool counts =
+        value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() > 0);
     if (!counts || value.get<uint64_t>() < 1 || value.get<uint64_t>() > kMaxConfigRank) {
-      return invalid("{}: '{}' must be a rank of 1 to {}, found {}", what_, key, kMaxConfigRank, shown(value));
+      return invalid("{}: '{}' must be a rank of 1 to {}, found {}", what_, key, kMaxConfigRank,
+                     shown(value));
     }
     return value.get<int64_t>();
   }
@@ -130,7 +133,8 @@ class Reader {
     if (!object) return out;
     if (!object->is_object()) return wrong(key, "an object from name patterns to numbers");
     if (object->size() > kMaxPatterns) {
-      return invalid("{}: '{}' has {} entries, more than the {} allowed", what_, key, object->size(), kMaxPatterns);
+      return invalid("{}: '{}' has {} entries, more than the {} allowed", what_, key,
+                     object->size(), kMaxPatterns);
     }
     for (const auto& [pattern, value] : object->items()) {
       const std::string where = fmt::format("{}: '{}'", what_, key);
@@ -153,10 +157,12 @@ class Reader {
     if (!list) return out;
     if (!list->is_array()) return wrong(key, "a list of names");
     if (list->size() > kMaxPatterns) {
-      return invalid("{}: '{}' has {} entries, more than the {} allowed", what_, key, list->size(), kMaxPatterns);
+      return invalid("{}: '{}' has {} entries, more than the {} allowed", what_, key, list->size(),
+                     kMaxPatterns);
     }
     for (const OrderedJson& item : *list) {
-      if (!item.is_string() || item.get_ref<const std::string&>().empty()) return wrong(key, "a list of names");
+      if (!item.is_string() || item.get_ref<const std::string&>().empty())
+        return wrong(key, "a list of names");
       out.push_back(item.get<std::string>());
     }
     return out;
@@ -190,7 +196,8 @@ class Reader {
     const OrderedJson* value = get(key);
     if (!value) return out;
     if (value->is_number_integer()) return std::vector<int64_t>{value->get<int64_t>()};
-    if (!value->is_array() || value->size() > kMaxPatterns) return wrong(key, "a layer number or a list of them");
+    if (!value->is_array() || value->size() > kMaxPatterns)
+      return wrong(key, "a layer number or a list of them");
     for (const OrderedJson& item : *value) {
       if (!item.is_number_integer()) return wrong(key, "a layer number or a list of them");
       out.push_back(item.get<int64_t>());
@@ -209,12 +216,13 @@ Status check_fields(const OrderedJson& object, std::string_view what) {
     const auto* row = std::find_if(std::begin(kFields), std::end(kFields),
                                    [&](const FieldRow& r) { return r.name == key; });
     if (row == std::end(kFields)) {
-      return unsupported("{}: the field '{}' = {} is unknown and may change what the adapter computes", what, key,
-                         shown(value));
+      return unsupported(
+          "{}: the field '{}' = {} is unknown and may change what the adapter computes", what, key,
+          shown(value));
     }
     if (row->role == Role::kRefused) {
-      return unsupported("{}: '{}' = {} asks for {}, which is not supported", what, key, shown(value),
-                         row->asks_for);
+      return unsupported("{}: '{}' = {} asks for {}, which is not supported", what, key,
+                         shown(value), row->asks_for);
     }
   }
   return {};
@@ -228,8 +236,8 @@ Status check_kind(const Reader& reader, std::string_view what) {
   }
   const OrderedJson* bias = reader.get("bias");
   if (bias && *bias != "none") {
-    return unsupported("{}: 'bias' must be \"none\", found {} (trained biases are not supported)", what,
-                       shown(*bias));
+    return unsupported("{}: 'bias' must be \"none\", found {} (trained biases are not supported)",
+                       what, shown(*bias));
   }
   return {};
 }
@@ -241,10 +249,10 @@ void warn_of_changed_base(const Reader& reader, std::vector<std::string>& warnin
   const auto& text = init->get_ref<const std::string&>();
   for (std::string_view method : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
     if (text.rfind(method, 0) == 0) {
-      warnings.push_back(
-          fmt::format("'init_lora_weights' = {} changed the base weights at training time; unless the adapter "
-                      "was converted back when saved, it does not fit the original base",
-                      shown(*init)));
+      warnings.push_back(fmt::format(
+          "'init_lora_weights' = {} changed the base weights at training time; unless the adapter "
+          "was converted back when saved, it does not fit the original base",
+          shown(*init)));
       return;
     }
   }
@@ -253,19 +261,21 @@ void warn_of_changed_base(const Reader& reader, std::vector<std::string>& warnin
 // Up to PEFT 0.13 a key found in rank_pattern was used for alpha_pattern too.
 void warn_of_old_patterns(AdapterConfig& config) {
   if (config.peft_version || config.rank_pattern.empty() || config.alpha_pattern.empty()) return;
-  const bool same = std::equal(
-      config.rank_pattern.begin(), config.rank_pattern.end(), config.alpha_pattern.begin(),
-      config.alpha_pattern.end(),
-      [](const PatternValue& a, const PatternValue& b) { return a.pattern.text() == b.pattern.text(); });
+  const bool same = std::equal(config.rank_pattern.begin(), config.rank_pattern.end(),
+                               config.alpha_pattern.begin(), config.alpha_pattern.end(),
+                               [](const PatternValue& a, const PatternValue& b) {
+                                 return a.pattern.text() == b.pattern.text();
+                               });
   if (!same) {
     config.warnings.push_back(
-        "rank_pattern and alpha_pattern have different keys and there is no peft_version; each is looked up on its "
+        "rank_pattern and alpha_pattern have different keys and there is no peft_version; each is "
+        "looked up on its "
         "own, as PEFT 0.14 and later do");
   }
 }
 
-Result<std::optional<double>> first_match(const std::vector<PatternValue>& patterns, std::string_view path,
-                                          const MatchBudget& budget) {
+Result<std::optional<double>> first_match(const std::vector<PatternValue>& patterns,
+                                          std::string_view path, const MatchBudget& budget) {
   if (!patterns.empty()) LK_RETURN_IF_ERROR(budget.check(patterns.front().pattern.text()));
   for (const PatternValue& row : patterns) {
     LK_ASSIGN_OR_RETURN(const bool hit, row.pattern.matches(path, budget));
@@ -304,7 +314,8 @@ bool PeftVersion::at_least(int other_major, int other_minor, int other_patch) co
   return patch >= other_patch;
 }
 
-Result<AdapterConfig::Scaling> AdapterConfig::scaling(std::string_view path, const MatchBudget& budget) const {
+Result<AdapterConfig::Scaling> AdapterConfig::scaling(std::string_view path,
+                                                      const MatchBudget& budget) const {
   LK_ASSIGN_OR_RETURN(const auto own_rank, first_match(rank_pattern, path, budget));
   LK_ASSIGN_OR_RETURN(const auto own_alpha, first_match(alpha_pattern, path, budget));
   const double rank = own_rank.value_or(static_cast<double>(r));
@@ -339,11 +350,13 @@ Result<AdapterConfig> parse_adapter_config(std::string_view text, std::string_vi
     if (!version->is_string()) return reader.wrong("peft_version", "a string");
     config.peft_version = PeftVersion::parse(version->get_ref<const std::string&>());
     if (!config.peft_version) {
-      config.warnings.push_back(fmt::format("'peft_version' {} is not understood and is ignored", shown(*version)));
+      config.warnings.push_back(
+          fmt::format("'peft_version' {} is not understood and is ignored", shown(*version)));
     }
   }
   if (config.lora_alpha == 0) {
-    config.warnings.push_back("'lora_alpha' is 0: where alpha_pattern says nothing else, the adapter does nothing");
+    config.warnings.push_back(
+        "'lora_alpha' is 0: where alpha_pattern says nothing else, the adapter does nothing");
   }
   warn_of_changed_base(reader, config.warnings);
   warn_of_old_patterns(config);

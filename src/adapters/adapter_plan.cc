@@ -15,7 +15,9 @@ int64_t part_rows(const LinearPlace& place) {
 }
 
 // Parts of an expert's rows as bits, to see two pairs for the same rows.
-unsigned part_bits(RowPart part) { return part == RowPart::kAll ? 3u : part == RowPart::kGate ? 1u : 2u; }
+unsigned part_bits(RowPart part) {
+  return part == RowPart::kAll ? 3u : part == RowPart::kGate ? 1u : 2u;
+}
 
 class Planner {
  public:
@@ -27,9 +29,11 @@ class Planner {
     plan_.warnings = config_.warnings;
     plan_.warnings.insert(plan_.warnings.end(), grouped_.warnings.begin(), grouped_.warnings.end());
     LK_RETURN_IF_ERROR(place_groups());
-    LK_RETURN_IF_ERROR(decide_orientation(parameter_pairs_, config_, options_.orientation, plan_.warnings));
+    LK_RETURN_IF_ERROR(
+        decide_orientation(parameter_pairs_, config_, options_.orientation, plan_.warnings));
     for (const ParameterPair& pair : parameter_pairs_) {
-      LK_RETURN_IF_ERROR(add(*pair.group, pair.place, -1, std::max(pair.place.spec->experts, 1), pair.swapped));
+      LK_RETURN_IF_ERROR(
+          add(*pair.group, pair.place, -1, std::max(pair.place.spec->experts, 1), pair.swapped));
     }
     LK_RETURN_IF_ERROR(check_overlaps());
     Targets::Adapted adapted;
@@ -38,9 +42,10 @@ class Planner {
     LK_ASSIGN_OR_RETURN(plan_.not_adapted, targets_.not_adapted(adapted, budget_));
     warn_of_ranks();
     const LinearSpec* base = index_.table().linears.data();
-    std::stable_sort(plan_.pairs.begin(), plan_.pairs.end(), [&](const PlannedPair& x, const PlannedPair& y) {
-      return x.place.spec - base < y.place.spec - base;
-    });
+    std::stable_sort(plan_.pairs.begin(), plan_.pairs.end(),
+                     [&](const PlannedPair& x, const PlannedPair& y) {
+                       return x.place.spec - base < y.place.spec - base;
+                     });
     return std::move(plan_);
   }
 
@@ -54,7 +59,8 @@ class Planner {
         same.push_back(&grouped_.groups[i]);
       }
       if (const auto* parameters = index_.parameters_of(path)) {
-        LK_ASSIGN_OR_RETURN(const auto pairs, assign_parameters(same, *parameters, targets_, plan_.warnings));
+        LK_ASSIGN_OR_RETURN(const auto pairs,
+                            assign_parameters(same, *parameters, targets_, plan_.warnings));
         parameter_pairs_.insert(parameter_pairs_.end(), pairs.begin(), pairs.end());
       } else if (const LinearPlace place = index_.module(path); place.spec) {
         LK_RETURN_IF_ERROR(add_module(same, place, -1));
@@ -68,52 +74,60 @@ class Planner {
       }
     }
     if (!unknown.empty()) {
-      return invalid("{} tensors belong to no linear of a {} model: {}", unknown.size(), index_.table().architecture,
-                     list_some(unknown));
+      return invalid("{} tensors belong to no linear of a {} model: {}", unknown.size(),
+                     index_.table().architecture, list_some(unknown));
     }
     return {};
   }
 
-  Status add_module(const std::vector<const TensorGroup*>& groups, const LinearPlace& place, int64_t expert) {
+  Status add_module(const std::vector<const TensorGroup*>& groups, const LinearPlace& place,
+                    int64_t expert) {
     const TensorGroup& group = *groups.front();
     if (groups.size() > 1) {
-      return unsupported("tensors {} and {} are two pairs for one matrix, which is not supported", group.raw.a_name,
-                         groups[1]->raw.a_name);
+      return unsupported("tensors {} and {} are two pairs for one matrix, which is not supported",
+                         group.raw.a_name, groups[1]->raw.a_name);
     }
     if (expert >= place.spec->experts && expert >= 0) {
-      return invalid("tensor {} is for expert {}, but the model has experts 0 to {}", group.raw.a_name, expert,
-                     place.spec->experts - 1);
+      return invalid("tensor {} is for expert {}, but the model has experts 0 to {}",
+                     group.raw.a_name, expert, place.spec->experts - 1);
     }
     const TensorView& a = group.raw.a;
     const TensorView& b = group.raw.b;
     const int64_t in = place.spec->in, out = part_rows(place);
-    // An embedding's matrix is [vocabulary, hidden], and PEFT's lora_embedding_A reads tokens: it is on the output side.
+    // An embedding's matrix is [vocabulary, hidden], and PEFT's lora_embedding_A reads tokens: it
+    // is on the output side.
     const bool swapped = group.name.role == TensorRole::kEmbeddingA;
     const int64_t a_side = swapped ? out : in, b_side = swapped ? in : out;
     if (swapped && place.spec->stage != Stage::kEmbedding) {
-      return invalid("tensor {} is an embedding's pair, but {} is no embedding", group.raw.a_name, place.spec->path());
+      return invalid("tensor {} is an embedding's pair, but {} is no embedding", group.raw.a_name,
+                     place.spec->path());
     }
     if (a.shape[1] != a_side) {
-      return invalid("tensor {} has shape {}, expected [r, {}]", group.raw.a_name, shape_string(a.shape), a_side);
+      return invalid("tensor {} has shape {}, expected [r, {}]", group.raw.a_name,
+                     shape_string(a.shape), a_side);
     }
     if (b.shape[0] != b_side) {
-      return invalid("tensor {} has shape {}, expected [{}, r]", group.raw.b_name, shape_string(b.shape), b_side);
+      return invalid("tensor {} has shape {}, expected [{}, r]", group.raw.b_name,
+                     shape_string(b.shape), b_side);
     }
     if (a.shape[0] != b.shape[1]) {
-      return invalid("tensors {} {} and {} {} differ in rank: {} and {}", group.raw.a_name, shape_string(a.shape),
-                     group.raw.b_name, shape_string(b.shape), a.shape[0], b.shape[1]);
+      return invalid("tensors {} {} and {} {} differ in rank: {} and {}", group.raw.a_name,
+                     shape_string(a.shape), group.raw.b_name, shape_string(b.shape), a.shape[0],
+                     b.shape[1]);
     }
     return add(group, place, expert, 1, swapped);
   }
 
-  Status add(const TensorGroup& group, const LinearPlace& place, int64_t expert, int64_t experts, bool swapped) {
+  Status add(const TensorGroup& group, const LinearPlace& place, int64_t expert, int64_t experts,
+             bool swapped) {
     const int64_t rank = group.total_rank() / experts;
     if (rank > options_.max_rank) {
-      return fail(ErrorKind::kUnsupported, "tensor {} has rank {}, more than the {} allowed", group.raw.a_name, rank,
-                  options_.max_rank);
+      return fail(ErrorKind::kUnsupported, "tensor {} has rank {}, more than the {} allowed",
+                  group.raw.a_name, rank, options_.max_rank);
     }
     std::string path = group.name.trained_path;
-    if (place.name->form == NameForm::kParameterInOut || place.name->form == NameForm::kParameterOutIn) {
+    if (place.name->form == NameForm::kParameterInOut ||
+        place.name->form == NameForm::kParameterOutIn) {
       path += fmt::format(".{}", leaf(place.name->path));
     } else if (targets_.parameter(*place.name)) {
       path += ".weight";
@@ -121,7 +135,8 @@ class Planner {
     LK_ASSIGN_OR_RETURN(const AdapterConfig::Scaling scaling, config_.scaling(path, budget_));
     if (scaling.rank != rank) {
       if (other_ranks_++ == 0) {
-        first_other_rank_ = fmt::format("{}: {} in the tensors, {} in adapter_config.json", path, rank, scaling.rank);
+        first_other_rank_ = fmt::format("{}: {} in the tensors, {} in adapter_config.json", path,
+                                        rank, scaling.rank);
       }
     }
     plan_.pairs.push_back(
@@ -129,7 +144,8 @@ class Planner {
     return {};
   }
 
-  // At most one pair for each row of each matrix, in one layout for each linear; and no fused rank over the limit.
+  // At most one pair for each row of each matrix, in one layout for each linear; and no fused rank
+  // over the limit.
   Status check_overlaps() const {
     struct Seen {
       const PlannedPair* first = nullptr;
@@ -145,21 +161,23 @@ class Planner {
         entry.ranks.resize(entry.parts.size());
       }
       if ((entry.first->experts > 1) != (pair.experts > 1)) {
-        return unsupported("tensors {} and {} give {} in two layouts", entry.first->raw.a_name, pair.raw.a_name,
-                           spec.path());
+        return unsupported("tensors {} and {} give {} in two layouts", entry.first->raw.a_name,
+                           pair.raw.a_name, spec.path());
       }
       const unsigned bits = part_bits(pair.place.name->part);
       const size_t begin = pair.expert < 0 ? 0 : static_cast<size_t>(pair.expert);
       const size_t end = pair.expert < 0 ? entry.parts.size() : begin + 1;
       for (size_t e = begin; e < end; ++e) {
         if (entry.parts[e] & bits) {
-          return invalid("tensor {} is a second pair for the same rows of {}", pair.raw.a_name, spec.path());
+          return invalid("tensor {} is a second pair for the same rows of {}", pair.raw.a_name,
+                         spec.path());
         }
         entry.parts[e] |= bits;
         entry.ranks[e] += pair.rank;
         if (entry.ranks[e] > options_.max_rank) {
-          return unsupported("tensor {}: gate and up of {} have rank {} together, more than the {} allowed",
-                             pair.raw.a_name, spec.path(), entry.ranks[e], options_.max_rank);
+          return unsupported(
+              "tensor {}: gate and up of {} have rank {} together, more than the {} allowed",
+              pair.raw.a_name, spec.path(), entry.ranks[e], options_.max_rank);
         }
       }
     }
@@ -169,7 +187,8 @@ class Planner {
   void warn_of_ranks() {
     if (other_ranks_ == 0) return;
     plan_.warnings.push_back(
-        fmt::format("{} modules have another rank than the configuration says; the tensors decide the rank, the "
+        fmt::format("{} modules have another rank than the configuration says; the tensors decide "
+                    "the rank, the "
                     "configuration the scale (first: {})",
                     other_ranks_, first_other_rank_));
   }
@@ -188,8 +207,8 @@ class Planner {
 
 }  // namespace
 
-Result<AdapterPlan> plan_adapter(const AdapterConfig& config, const AdapterTensors& tensors, const LinearIndex& index,
-                                 const AdapterLoadOptions& options) {
+Result<AdapterPlan> plan_adapter(const AdapterConfig& config, const AdapterTensors& tensors,
+                                 const LinearIndex& index, const AdapterLoadOptions& options) {
   return Planner(config, index, options).run(tensors);
 }
 

@@ -1,5 +1,5 @@
-// What each pair of an adapter file does to which linear: every name, shape, rank and orientation decided and checked
-// before any value is read. Stateless.
+// What each pair of an adapter file does to which linear: every name, shape, rank and orientation
+// decided and checked before any value is read. Stateless.
 #pragma once
 
 #include <string>
@@ -17,7 +17,8 @@ namespace lk {
 struct PlannedPair {
   RawPair raw;
   LinearPlace place;
-  int64_t expert = -1;   // the one expert of a per-expert module; -1: every expert, or no expert linear
+  int64_t expert =
+      -1;  // the one expert of a per-expert module; -1: every expert, or no expert linear
   int64_t experts = 1;   // matrices that the tensors hold together
   bool swapped = false;  // A on the output side
   int rank = 0;          // of one expert
@@ -31,7 +32,7 @@ struct AdapterPlan {
 };
 
 // Errors: one sentence naming tensor or field, expected and found.
-Result<AdapterPlan> plan_adapter(const AdapterConfig& config, const AdapterTensors& tensors, const LinearIndex& index,
-                                 const AdapterLoadOptions& options);
+Result<AdapterPlan> plan_adapter(const AdapterConfig& config, const AdapterTensors& tensors,
+                                 const LinearIndex& index, const AdapterLoadOptions& options);
 
 }  // namespace lk

@@ -1,5 +1,6 @@
-// PEFT's wrappers of 3-D expert parameters: which parameter a nested name stands for, and which side of a matrix lora_A
-// sits on. Sources: PEFT's ParamWrapper and _inject_parameters, 0.17 to 0.21. Stateless.
+// PEFT's wrappers of 3-D expert parameters: which parameter a nested name stands for, and which
+// side of a matrix lora_A sits on. Sources: PEFT's ParamWrapper and _inject_parameters, 0.17 to
+// 0.21. Stateless.
 #pragma once
 
 #include <string>
@@ -20,16 +21,19 @@ struct ParameterPair {
   bool standard = false, swapped = false;
 };
 
-// Assigns the groups of one module (all of one path) to the parameters below it. Wrappers nest in the order in which the
-// module registers its parameters, the first innermost (most base_layer levels); only targeted parameters have one.
-// Names decide, shapes verify; where the names cannot be right, shapes decide alone. Errors: kInvalid if neither does.
+// Assigns the groups of one module (all of one path) to the parameters below it. Wrappers nest in
+// the order in which the module registers its parameters, the first innermost (most base_layer
+// levels); only targeted parameters have one. Names decide, shapes verify; where the names cannot
+// be right, shapes decide alone. Errors: kInvalid if neither does.
 Result<std::vector<ParameterPair>> assign_parameters(const std::vector<const TensorGroup*>& groups,
-                                                     const std::vector<LinearPlace>& parameters, const Targets& targets,
+                                                     const std::vector<LinearPlace>& parameters,
+                                                     const Targets& targets,
                                                      std::vector<std::string>& warnings);
 
-// Decides pairs whose shapes allow both orientations (square matrices): from the other parameters of the adapter, else
-// from peft_version, else from `option`. Afterwards each has exactly one set. Errors: kInvalid if nothing decides.
-Status decide_orientation(std::vector<ParameterPair>& pairs, const AdapterConfig& config, ExpertOrientation option,
-                          std::vector<std::string>& warnings);
+// Decides pairs whose shapes allow both orientations (square matrices): from the other parameters
+// of the adapter, else from peft_version, else from `option`. Afterwards each has exactly one set.
+// Errors: kInvalid if nothing decides.
+Status decide_orientation(std::vector<ParameterPair>& pairs, const AdapterConfig& config,
+                          ExpertOrientation option, std::vector<std::string>& warnings);
 
 }  // namespace lk

@@ -23,8 +23,9 @@ std::optional<Json> read_object(const std::string& path) {
 
 Status check(std::string_view file, const std::string& token, int64_t id, int64_t vocabulary) {
   if (id < vocabulary) return {};
-  return unsupported("{} adds the token '{}' with id {}, but the base model's vocabulary has {} rows", file, token, id,
-                     vocabulary);
+  return unsupported(
+      "{} adds the token '{}' with id {}, but the base model's vocabulary has {} rows", file, token,
+      id, vocabulary);
 }
 
 }  // namespace
@@ -47,8 +48,10 @@ Status check_extra_tokens(const std::string& folder, const LinearTable& table) {
     int64_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size()) continue;
-    const bool named = token.is_object() && token.contains("content") && token["content"].is_string();
-    LK_RETURN_IF_ERROR(check("tokenizer_config.json", named ? token["content"].get<std::string>() : key, id,
+    const bool named =
+        token.is_object() && token.contains("content") && token["content"].is_string();
+    LK_RETURN_IF_ERROR(check("tokenizer_config.json",
+                             named ? token["content"].get<std::string>() : key, id,
                              embedding->out));
   }
   return {};

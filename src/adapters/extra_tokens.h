@@ -1,4 +1,5 @@
-// Whether an adapter's folder brings tokens that the base model's embedding has no row for. Stateless.
+// Whether an adapter's folder brings tokens that the base model's embedding has no row for.
+// Stateless.
 #pragma once
 
 #include <string>
@@ -8,8 +9,9 @@
 
 namespace lk {
 
-// Reads added_tokens.json and the added_tokens_decoder of tokenizer_config.json where they are; copies of the base's
-// files pass. Errors: kUnsupported naming the token, its id and the vocabulary's size.
+// Reads added_tokens.json and the added_tokens_decoder of tokenizer_config.json where they are;
+// copies of the base's files pass. Errors: kUnsupported naming the token, its id and the
+// vocabulary's size.
 Status check_extra_tokens(const std::string& folder, const LinearTable& table);
 
 }  // namespace lk

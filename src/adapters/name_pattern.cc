@@ -22,9 +22,8 @@ bool is_plain(std::string_view pattern) {
 
 // A pattern without operators still has the dot, which stands for any character.
 bool same_text(std::string_view pattern, std::string_view text) {
-  return std::equal(pattern.begin(), pattern.end(), text.begin(), text.end(), [](char p, char t) {
-    return p == t || (p == '.' && t != '\n');
-  });
+  return std::equal(pattern.begin(), pattern.end(), text.begin(), text.end(),
+                    [](char p, char t) { return p == t || (p == '.' && t != '\n'); });
 }
 
 std::string error_text(int code) {
@@ -51,10 +50,11 @@ Status MatchBudget::check(std::string_view pattern) const {
   return {};
 }
 
-Result<NamePattern> NamePattern::compile(std::string_view pattern, Mode mode, std::string_view what) {
+Result<NamePattern> NamePattern::compile(std::string_view pattern, Mode mode,
+                                         std::string_view what) {
   if (pattern.size() > kMaxPatternBytes) {
-    return invalid("{} is a regular expression of {} bytes, more than the {} allowed", what, pattern.size(),
-                   kMaxPatternBytes);
+    return invalid("{} is a regular expression of {} bytes, more than the {} allowed", what,
+                   pattern.size(), kMaxPatternBytes);
   }
   NamePattern result;
   result.text_ = pattern;
@@ -68,12 +68,12 @@ Result<NamePattern> NamePattern::compile(std::string_view pattern, Mode mode, st
   if (mode == Mode::kWhole) options |= PCRE2_ENDANCHORED;
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(wrapped.data()), wrapped.size(), options,
-                                   &error, &offset, nullptr);
-  if (!code) return invalid("{} '{}' is no regular expression: {}", what, pattern, error_text(error));
-  result.code_ = std::shared_ptr<const void>(code, [](const void* p) {
-    pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
-  });
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(wrapped.data()), wrapped.size(),
+                                   options, &error, &offset, nullptr);
+  if (!code)
+    return invalid("{} '{}' is no regular expression: {}", what, pattern, error_text(error));
+  result.code_ = std::shared_ptr<const void>(
+      code, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
   return result;
 }
 
@@ -88,11 +88,12 @@ Result<bool> NamePattern::matches(std::string_view name, const MatchBudget& budg
   thread_local const MatchContext limits;
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-  const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data.get(),
-                             limits.context);
+  const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
+                             data.get(), limits.context);
   LK_RETURN_IF_ERROR(budget.check(text_));
   if (rc == PCRE2_ERROR_NOMATCH) return false;
-  if (rc < 0) return invalid("the regular expression '{}' fails on '{}': {}", text_, name, error_text(rc));
+  if (rc < 0)
+    return invalid("the regular expression '{}' fails on '{}': {}", text_, name, error_text(rc));
   return true;
 }
 

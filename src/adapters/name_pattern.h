@@ -1,5 +1,6 @@
-// Regular expressions over module names, as an adapter's configuration uses them. The expressions come from strangers:
-// matching has limits in steps, memory and total time. Immutable after compile; safe to match from many threads.
+// Regular expressions over module names, as an adapter's configuration uses them. The expressions
+// come from strangers: matching has limits in steps, memory and total time. Immutable after
+// compile; safe to match from many threads.
 #pragma once
 
 #include <chrono>
@@ -26,11 +27,13 @@ class MatchBudget {
 class NamePattern {
  public:
   enum class Mode : uint8_t {
-    kSuffix,  // (.*\.)?(PATTERN)$ from the start: PEFT's rank_pattern and alpha_pattern (PEFT >= 0.15)
+    kSuffix,  // (.*\.)?(PATTERN)$ from the start: PEFT's rank_pattern and alpha_pattern (PEFT >=
+              // 0.15)
     kWhole,   // the whole name: PEFT's target_modules and exclude_modules given as one string
   };
 
-  // `what` names the field in the error's sentence. Errors: kInvalid if it is no regular expression or over 4096 bytes.
+  // `what` names the field in the error's sentence. Errors: kInvalid if it is no regular expression
+  // or over 4096 bytes.
   static Result<NamePattern> compile(std::string_view pattern, Mode mode, std::string_view what);
 
   // Errors: kInvalid if the expression needs more steps, memory or time than allowed.
@@ -41,7 +44,7 @@ class NamePattern {
  private:
   std::string text_;
   Mode mode_ = Mode::kSuffix;
-  bool plain_ = false;                // letters, digits, '_', '-' and '.' only: compared without the engine
+  bool plain_ = false;  // letters, digits, '_', '-' and '.' only: compared without the engine
   std::shared_ptr<const void> code_;  // compiled expression; null if plain_
 };
 

@@ -24,11 +24,14 @@ T load(const std::byte* data, int64_t i) {
 // A half as float32, finite values only, without a branch. The exponent is rebiased by a product.
 float finite_f16_to_f32(uint16_t bits) {
   const float magnitude = std::bit_cast<float>(uint32_t{bits & 0x7fffu} << 13) * 0x1p112f;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (uint32_t{bits & 0x8000u} << 16));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) |
+                              (uint32_t{bits & 0x8000u} << 16));
 }
 
-// Elements [first, first + count) times factor as bfloat16; false if one of them is not finite there.
-bool read_bf16(const TensorView& tensor, int64_t first, int64_t count, float factor, uint16_t* out) {
+// Elements [first, first + count) times factor as bfloat16; false if one of them is not finite
+// there.
+bool read_bf16(const TensorView& tensor, int64_t first, int64_t count, float factor,
+               uint16_t* out) {
   const std::byte* data = tensor.data + static_cast<size_t>(first) * dtype_size(tensor.dtype);
   unsigned bad = 0;
   switch (tensor.dtype) {
@@ -87,7 +90,8 @@ bool for_row_blocks(const TensorView& tensor, int64_t rows_at_once, float factor
 }
 
 // lora_A [experts * rank, n]: expert-major rows, so that each expert's matrix is one run.
-bool read_a(const TensorView& a, const PairLayout& layout, int64_t rank, std::vector<LoraPair>& pairs) {
+bool read_a(const TensorView& a, const PairLayout& layout, int64_t rank,
+            std::vector<LoraPair>& pairs) {
   const int64_t n = a.shape[1];
   std::vector<uint16_t> scratch;
   for (int64_t e = 0; e < layout.experts; ++e) {
@@ -106,21 +110,25 @@ bool read_a(const TensorView& a, const PairLayout& layout, int64_t rank, std::ve
 }
 
 // lora_B [m, rank * experts]: rank-major columns. Standard: to [m, rank] for each expert.
-bool read_b(const TensorView& b, const PairLayout& layout, int64_t rank, std::vector<LoraPair>& pairs) {
+bool read_b(const TensorView& b, const PairLayout& layout, int64_t rank,
+            std::vector<LoraPair>& pairs) {
   const int64_t rows = b.shape[0], experts = layout.experts, cols = rank * experts;
-  for (LoraPair& pair : pairs) (layout.swapped ? pair.a : pair.b).resize(static_cast<size_t>(rows * rank));
-  if (experts == 1 && !layout.swapped) return read_bf16(b, 0, rows * cols, layout.b_factor, pairs[0].b.data());
+  for (LoraPair& pair : pairs)
+    (layout.swapped ? pair.a : pair.b).resize(static_cast<size_t>(rows * rank));
+  if (experts == 1 && !layout.swapped)
+    return read_bf16(b, 0, rows * cols, layout.b_factor, pairs[0].b.data());
   if (!layout.swapped) {
     const int64_t at_once = std::max<int64_t>(1, kBlockElements / cols);
-    return for_row_blocks(b, at_once, layout.b_factor, [&](const uint16_t* block, int64_t row, int64_t n) {
-      for (int64_t e = 0; e < experts; ++e) {
-        uint16_t* out = pairs[static_cast<size_t>(e)].b.data() + row * rank;
-        for (int64_t i = 0; i < n; ++i) {
-          const uint16_t* in = block + i * cols + e;
-          for (int64_t k = 0; k < rank; ++k) *out++ = in[k * experts];
-        }
-      }
-    });
+    return for_row_blocks(b, at_once, layout.b_factor,
+                          [&](const uint16_t* block, int64_t row, int64_t n) {
+                            for (int64_t e = 0; e < experts; ++e) {
+                              uint16_t* out = pairs[static_cast<size_t>(e)].b.data() + row * rank;
+                              for (int64_t i = 0; i < n; ++i) {
+                                const uint16_t* in = block + i * cols + e;
+                                for (int64_t k = 0; k < rank; ++k) *out++ = in[k * experts];
+                              }
+                            }
+                          });
   }
   // Swapped: to [rank, m] for each expert; a block of 32 rows gives runs of a cache line.
   return for_row_blocks(b, 32, 1, [&](const uint16_t* block, int64_t row, int64_t n) {
@@ -137,7 +145,8 @@ bool read_b(const TensorView& b, const PairLayout& layout, int64_t rank, std::ve
 }  // namespace
 
 Result<std::vector<LoraPair>> extract_pairs(const RawPair& raw, const PairLayout& layout) {
-  LK_CHECK(layout.experts > 0 && raw.a.shape[0] % layout.experts == 0 && raw.a.shape[0] == raw.b.shape[1]);
+  LK_CHECK(layout.experts > 0 && raw.a.shape[0] % layout.experts == 0 &&
+           raw.a.shape[0] == raw.b.shape[1]);
   const int64_t rank = raw.a.shape[0] / layout.experts;
   std::vector<LoraPair> pairs(static_cast<size_t>(layout.experts));
   for (LoraPair& pair : pairs) pair.rank = static_cast<int>(rank);
@@ -161,8 +170,10 @@ LoraPair fuse_gate_up(const LoraPair* gate, const LoraPair* up, int64_t out, Row
     fused.a.insert(fused.a.end(), part->a.begin(), part->a.end());
     const bool is_up = part == up;
     for (int64_t i = 0; i < half; ++i) {
-      const int64_t row = order == RowOrder::kInterleavedGateUp ? 2 * i + is_up : i + (is_up ? half : 0);
-      std::copy_n(part->b.begin() + i * part->rank, part->rank, fused.b.begin() + row * fused.rank + first_rank);
+      const int64_t row =
+          order == RowOrder::kInterleavedGateUp ? 2 * i + is_up : i + (is_up ? half : 0);
+      std::copy_n(part->b.begin() + i * part->rank, part->rank,
+                  fused.b.begin() + row * fused.rank + first_rank);
     }
     first_rank += part->rank;
   }

@@ -25,7 +25,9 @@ Status check_folder(const std::string& folder) {
     case PathKind::kNone:
       return fail(ErrorKind::kNotFound, "the folder does not exist");
     case PathKind::kFile:
-      return invalid("this is a file, expected a folder with adapter_config.json and adapter_model.safetensors");
+      return invalid(
+          "this is a file, expected a folder with adapter_config.json and "
+          "adapter_model.safetensors");
     case PathKind::kFolder:
       break;
   }
@@ -34,7 +36,9 @@ Status check_folder(const std::string& folder) {
   }
   if (path_kind(folder + "/adapter_model.safetensors") == PathKind::kNone) {
     if (path_kind(folder + "/adapter_model.bin") != PathKind::kNone) {
-      return unsupported("the folder has adapter_model.bin but no adapter_model.safetensors; pickles are not opened");
+      return unsupported(
+          "the folder has adapter_model.bin but no adapter_model.safetensors; pickles are not "
+          "opened");
     }
     return fail(ErrorKind::kNotFound, "the folder has no adapter_model.safetensors");
   }
@@ -44,10 +48,13 @@ Status check_folder(const std::string& folder) {
 Result<std::shared_ptr<Adapter>> load(const std::string& folder, const LinearTable& table,
                                       const AdapterLoadOptions& options) {
   LK_RETURN_IF_ERROR(check_folder(folder));
-  LK_ASSIGN_OR_RETURN(const std::string text, read_file(folder + "/adapter_config.json", kMaxConfigBytes));
-  LK_ASSIGN_OR_RETURN(const AdapterConfig config, parse_adapter_config(text, "adapter_config.json"));
+  LK_ASSIGN_OR_RETURN(const std::string text,
+                      read_file(folder + "/adapter_config.json", kMaxConfigBytes));
+  LK_ASSIGN_OR_RETURN(const AdapterConfig config,
+                      parse_adapter_config(text, "adapter_config.json"));
   LK_RETURN_IF_ERROR(check_extra_tokens(folder, table));
-  LK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(folder + "/adapter_model.safetensors"));
+  LK_ASSIGN_OR_RETURN(const SafetensorsFile file,
+                      SafetensorsFile::open(folder + "/adapter_model.safetensors"));
   const LinearIndex index(table);
   LK_ASSIGN_OR_RETURN(AdapterPlan plan, plan_adapter(config, file.tensors(), index, options));
   return build_adapter(std::move(plan), true);
@@ -55,10 +62,13 @@ Result<std::shared_ptr<Adapter>> load(const std::string& folder, const LinearTab
 
 }  // namespace
 
-Result<std::shared_ptr<const Adapter>> load_peft_adapter(const std::string& folder, const std::string& name,
-                                                         const LinearTable& table, const AdapterLoadOptions& options) {
+Result<std::shared_ptr<const Adapter>> load_peft_adapter(const std::string& folder,
+                                                         const std::string& name,
+                                                         const LinearTable& table,
+                                                         const AdapterLoadOptions& options) {
   Result<std::shared_ptr<Adapter>> adapter = load(folder, table, options);
-  if (!adapter) return fail(adapter.error().kind, "adapter {}: {}", folder, adapter.error().message);
+  if (!adapter)
+    return fail(adapter.error().kind, "adapter {}: {}", folder, adapter.error().message);
   (*adapter)->name = name;
   (*adapter)->path = folder;
   return std::shared_ptr<const Adapter>(std::move(*adapter));

@@ -38,7 +38,8 @@ Targets::Suffixes Targets::without_roots(const std::vector<std::string>& names) 
 }
 
 bool Targets::parameter(const LinearName& name) const {
-  return any_path_suffix(parameter_key(name), [&](const std::string& s) { return parameters_.count(s) > 0; });
+  return any_path_suffix(parameter_key(name),
+                         [&](const std::string& s) { return parameters_.count(s) > 0; });
 }
 
 Status Targets::check_parameters(const Adapted& adapted) const {
@@ -60,13 +61,14 @@ Status Targets::check_parameters(const Adapted& adapted) const {
       return invalid("target_parameters entry '{}' names no parameter of a {} model", entry,
                      index_.table().architecture);
     }
-    if (!found.count(bare)) return invalid("target_parameters entry '{}' has no tensors in the file", entry);
+    if (!found.count(bare))
+      return invalid("target_parameters entry '{}' has no tensors in the file", entry);
   }
   return {};
 }
 
-Result<bool> Targets::selected(const ModuleSelection& selection, const Suffixes& suffixes, const std::string& path,
-                               const MatchBudget& budget) const {
+Result<bool> Targets::selected(const ModuleSelection& selection, const Suffixes& suffixes,
+                               const std::string& path, const MatchBudget& budget) const {
   if (selection.form != ModuleSelection::Form::kPattern) {
     return any_path_suffix(path, [&](const std::string& s) { return suffixes.count(s) > 0; });
   }
@@ -78,16 +80,18 @@ Result<bool> Targets::selected(const ModuleSelection& selection, const Suffixes&
   return hit;
 }
 
-Result<bool> Targets::module(const LinearSpec& spec, const LinearName& name, const MatchBudget& budget) const {
+Result<bool> Targets::module(const LinearSpec& spec, const LinearName& name,
+                             const MatchBudget& budget) const {
   using Form = ModuleSelection::Form;
   if (name.form != NameForm::kModule && name.form != NameForm::kExpertModule) return false;
   if (config_.target_modules.form == Form::kNone) return false;
   if (config_.target_modules.form == Form::kAllLinear) {
-    return name.form == NameForm::kModule && spec.stage != Stage::kEmbedding && spec.stage != Stage::kHead &&
-           spec.stage != Stage::kRouter;
+    return name.form == NameForm::kModule && spec.stage != Stage::kEmbedding &&
+           spec.stage != Stage::kHead && spec.stage != Stage::kRouter;
   }
   const auto& layers = config_.layers_to_transform;
-  if (!layers.empty() && std::find(layers.begin(), layers.end(), spec.layer) == layers.end()) return false;
+  if (!layers.empty() && std::find(layers.begin(), layers.end(), spec.layer) == layers.end())
+    return false;
   const int experts = name.form == NameForm::kExpertModule ? spec.experts : 1;
   for (int e = 0; e < experts; ++e) {
     std::string path = name.path;
@@ -102,7 +106,8 @@ Result<bool> Targets::module(const LinearSpec& spec, const LinearName& name, con
   return false;
 }
 
-Result<std::vector<std::string>> Targets::not_adapted(const Adapted& adapted, const MatchBudget& budget) const {
+Result<std::vector<std::string>> Targets::not_adapted(const Adapted& adapted,
+                                                      const MatchBudget& budget) const {
   std::vector<std::string> out;
   for (const LinearSpec& spec : index_.table().linears) {
     if (adapted.count(&spec)) continue;

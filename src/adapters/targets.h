@@ -1,5 +1,6 @@
-// Which linears of a table an adapter's configuration targets. The tensors of the file decide what is adapted; this
-// says which fused parameter a name without its own stands for, and what was asked for but is not there.
+// Which linears of a table an adapter's configuration targets. The tensors of the file decide what
+// is adapted; this says which fused parameter a name without its own stands for, and what was asked
+// for but is not there.
 #pragma once
 
 #include <string>
@@ -22,18 +23,23 @@ class Targets {
   bool parameter(const LinearName& name) const;
 
   using Adapted = std::unordered_set<const LinearSpec*>;
-  // Errors: kInvalid if an entry of target_parameters names nothing in the table, or nothing that is adapted.
+  // Errors: kInvalid if an entry of target_parameters names nothing in the table, or nothing that
+  // is adapted.
   Status check_parameters(const Adapted& adapted) const;
-  // Paths of the linears that target_modules or target_parameters match and that are not in `adapted`, in table order.
-  Result<std::vector<std::string>> not_adapted(const Adapted& adapted, const MatchBudget& budget) const;
+  // Paths of the linears that target_modules or target_parameters match and that are not in
+  // `adapted`, in table order.
+  Result<std::vector<std::string>> not_adapted(const Adapted& adapted,
+                                               const MatchBudget& budget) const;
 
  private:
-  using Suffixes = std::unordered_set<std::string>;  // without root prefixes, as the table's names are
+  using Suffixes =
+      std::unordered_set<std::string>;  // without root prefixes, as the table's names are
 
   Suffixes without_roots(const std::vector<std::string>& names) const;
-  Result<bool> module(const LinearSpec& spec, const LinearName& name, const MatchBudget& budget) const;
-  Result<bool> selected(const ModuleSelection& selection, const Suffixes& suffixes, const std::string& path,
-                        const MatchBudget& budget) const;
+  Result<bool> module(const LinearSpec& spec, const LinearName& name,
+                      const MatchBudget& budget) const;
+  Result<bool> selected(const ModuleSelection& selection, const Suffixes& suffixes,
+                        const std::string& path, const MatchBudget& budget) const;
 
   const AdapterConfig& config_;
   const LinearIndex& index_;

@@ -24,7 +24,8 @@ struct Halves {
 
 Status check_half(const std::string& name, const TensorView& view) {
   if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
-    return unsupported("tensor {} has type {}, expected F32, F16 or BF16", name, dtype_name(view.dtype));
+    return unsupported("tensor {} has type {}, expected F32, F16 or BF16", name,
+                       dtype_name(view.dtype));
   }
   if (view.shape.size() != 2) {
     return unsupported("tensor {} has shape {}, expected two dimensions (PEFT's layout)", name,
@@ -33,26 +34,30 @@ Status check_half(const std::string& name, const TensorView& view) {
   return {};
 }
 
-// PEFT copies the frozen embedding or head into the file when it carries a pair; only its shape can differ.
-Status check_base_copy(const std::string& name, const AdapterTensorName& parsed, const TensorView& view,
-                       const LinearIndex& index) {
+// PEFT copies the frozen embedding or head into the file when it carries a pair; only its shape can
+// differ.
+Status check_base_copy(const std::string& name, const AdapterTensorName& parsed,
+                       const TensorView& view, const LinearIndex& index) {
   const LinearSpec* spec = index.module(parsed.path).spec;
   const Shape expected = spec ? Shape{spec->out, spec->in} : Shape{};
   if (view.shape == expected) return {};
-  return unsupported("tensor {} has shape {}, but the base model has {} (a resized vocabulary is not supported)", name,
-                     shape_string(view.shape), shape_string(expected));
+  return unsupported(
+      "tensor {} has shape {}, but the base model has {} (a resized vocabulary is not supported)",
+      name, shape_string(view.shape), shape_string(expected));
 }
 
 // A trained weight that replaces the base's. Empty if the tensor is something else.
-std::string replaced_weight(const std::string& name, const AdapterTensorName& parsed, const TensorView& view,
-                            const LinearIndex& index) {
+std::string replaced_weight(const std::string& name, const AdapterTensorName& parsed,
+                            const TensorView& view, const LinearIndex& index) {
   const LinearSpec* spec = index.module(parsed.path).spec;
   if (!spec || leaf(name) != "weight") return {};
   const Shape expected{spec->out, spec->in};
-  return fmt::format("tensor {} holds full weights {} for {}, where the base model has {}; adapters with fully trained "
-                     "modules{} are not supported",
-                     name, shape_string(view.shape), spec->path(), shape_string(expected),
-                     view.shape == expected ? "" : " or a resized vocabulary");
+  return fmt::format(
+      "tensor {} holds full weights {} for {}, where the base model has {}; adapters with fully "
+      "trained "
+      "modules{} are not supported",
+      name, shape_string(view.shape), spec->path(), shape_string(expected),
+      view.shape == expected ? "" : " or a resized vocabulary");
 }
 
 Result<TensorGroup> join(Halves halves) {
@@ -72,7 +77,8 @@ Result<TensorGroup> join(Halves halves) {
   }
   if (a.view.shape[0] == 0 || b.view.shape[1] == 0) {
     const Half& empty = a.view.shape[0] == 0 ? a : b;
-    return invalid("tensor {} has shape {}, which is rank 0", empty.name, shape_string(empty.view.shape));
+    return invalid("tensor {} has shape {}, which is rank 0", empty.name,
+                   shape_string(empty.view.shape));
   }
   TensorGroup group{std::move(a.parsed), {a.name, b.name, a.view, b.view}};
   return group;
@@ -82,7 +88,8 @@ Result<TensorGroup> join(Halves halves) {
 
 std::string list_some(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
-  std::string out = fmt::format("{}", fmt::join(names.begin(), names.begin() + std::min(names.size(), kShown), ", "));
+  std::string out = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + std::min(names.size(), kShown), ", "));
   if (names.size() > kShown) out += fmt::format(" and {} more", names.size() - kShown);
   return out;
 }
@@ -114,7 +121,8 @@ Result<GroupedTensors> group_tensors(const AdapterTensors& tensors, const Linear
         copies.push_back(name);
         break;
       case TensorRole::kRotaryTable:
-        out.warnings.push_back(fmt::format("tensor {} is a constant of the architecture and is ignored", name));
+        out.warnings.push_back(
+            fmt::format("tensor {} is a constant of the architecture and is ignored", name));
         break;
       case TensorRole::kOther:
         if (std::string sentence = replaced_weight(name, parsed, view, index); !sentence.empty()) {
@@ -126,19 +134,22 @@ Result<GroupedTensors> group_tensors(const AdapterTensors& tensors, const Linear
     }
   }
   if (!magnitudes.empty()) {
-    return unsupported("the file has DoRA magnitude vectors, which are not supported: {}", list_some(magnitudes));
+    return unsupported("the file has DoRA magnitude vectors, which are not supported: {}",
+                       list_some(magnitudes));
   }
   if (!biases.empty()) {
-    return unsupported("the file has biases beside lora_A or lora_B, which are not supported: {}", list_some(biases));
+    return unsupported("the file has biases beside lora_A or lora_B, which are not supported: {}",
+                       list_some(biases));
   }
   if (!replaced.empty()) return unsupported("{}", list_some(replaced));
   if (!unknown.empty()) {
-    return unsupported("{} tensors of the file are no LoRA pairs in PEFT's layout: {}", unknown.size(),
-                       list_some(unknown));
+    return unsupported("{} tensors of the file are no LoRA pairs in PEFT's layout: {}",
+                       unknown.size(), list_some(unknown));
   }
   if (!copies.empty()) {
     out.warnings.push_back(fmt::format(
-        "copies of frozen base weights in the file are ignored, without comparing them: {}", list_some(copies)));
+        "copies of frozen base weights in the file are ignored, without comparing them: {}",
+        list_some(copies)));
   }
   for (auto& [key, both] : halves) {
     LK_ASSIGN_OR_RETURN(TensorGroup group, join(std::move(both)));

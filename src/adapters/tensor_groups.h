@@ -1,5 +1,5 @@
-// The tensors of an adapter file sorted into pairs; everything that is no half of a pair is refused or named in a
-// warning. Stateless.
+// The tensors of an adapter file sorted into pairs; everything that is no half of a pair is refused
+// or named in a warning. Stateless.
 #pragma once
 
 #include <map>
@@ -25,8 +25,9 @@ struct GroupedTensors {
   std::vector<std::string> warnings;
 };
 
-// Errors: a tensor that is no half of a pair, a lone half, a type other than F32, F16 and BF16, a pair whose halves do not
-// fit together; one sentence naming tensors, expected and found. Whether the path names a linear is the caller's to say.
+// Errors: a tensor that is no half of a pair, a lone half, a type other than F32, F16 and BF16, a
+// pair whose halves do not fit together; one sentence naming tensors, expected and found. Whether
+// the path names a linear is the caller's to say.
 Result<GroupedTensors> group_tensors(const AdapterTensors& tensors, const LinearIndex& index);
 
 // "a, b, c and 4 more": the first eight of many names.

@@ -30,7 +30,8 @@ std::string join(const Segments& segments, size_t begin) {
 
 // Modules that distributed training, compilation and checkpointing wrap around others.
 bool is_wrapper(std::string_view segment) {
-  return segment == "_orig_mod" || segment == "_fsdp_wrapped_module" || segment == "_checkpoint_wrapped_module";
+  return segment == "_orig_mod" || segment == "_fsdp_wrapped_module" ||
+         segment == "_checkpoint_wrapped_module";
 }
 
 struct RoleRow {
@@ -45,15 +46,16 @@ constexpr RoleRow kRoles[] = {
     {"lora_magnitude_vector", TensorRole::kMagnitude},
 };
 
-// The role of `role.<tail>`: PEFT removes the adapter's name when saving, but files made by hand keep it as the first
-// segment of the tail ("lora_A.default.weight").
+// The role of `role.<tail>`: PEFT removes the adapter's name when saving, but files made by hand
+// keep it as the first segment of the tail ("lora_A.default.weight").
 TensorRole role_with_tail(TensorRole role, const Segments& tail) {
   const bool weight = !tail.empty() && tail.back() == "weight" && tail.size() <= 2;
   switch (role) {
     case TensorRole::kA:
     case TensorRole::kB:
       if (weight) return role;
-      return !tail.empty() && tail.back() == "bias" && tail.size() <= 2 ? TensorRole::kBias : TensorRole::kOther;
+      return !tail.empty() && tail.back() == "bias" && tail.size() <= 2 ? TensorRole::kBias
+                                                                        : TensorRole::kOther;
     case TensorRole::kEmbeddingA:
     case TensorRole::kEmbeddingB:
       return tail.size() <= 1 || weight ? role : TensorRole::kOther;
@@ -95,9 +97,9 @@ LinearIndex::LinearIndex(const LinearTable& table)
         case NameForm::kParameterInOut: {
           const size_t dot = name.path.rfind('.');
           auto& siblings = parameters_[dot == std::string::npos ? "" : name.path.substr(0, dot)];
-          const bool known = std::any_of(siblings.begin(), siblings.end(), [&](const LinearPlace& other) {
-            return other.name->path == name.path;
-          });
+          const bool known =
+              std::any_of(siblings.begin(), siblings.end(),
+                          [&](const LinearPlace& other) { return other.name->path == name.path; });
           if (!known) siblings.push_back(place);
           break;
         }
@@ -121,7 +123,8 @@ AdapterTensorName LinearIndex::parse(std::string_view tensor) const {
   for (size_t i = segments.size(); i-- > 0 && module_end == segments.size();) {
     for (const RoleRow& row : kRoles) {
       if (segments[i] != row.segment) continue;
-      out.role = role_with_tail(row.role, Segments(segments.begin() + static_cast<ptrdiff_t>(i) + 1, segments.end()));
+      out.role = role_with_tail(
+          row.role, Segments(segments.begin() + static_cast<ptrdiff_t>(i) + 1, segments.end()));
       module_end = i;
     }
   }
@@ -135,7 +138,8 @@ AdapterTensorName LinearIndex::parse(std::string_view tensor) const {
   const size_t count = segments.size();
   std::erase(segments, "base_layer");
   out.depth = static_cast<int>(count - segments.size());
-  const bool peft_root = segments.size() > 2 && segments[0] == "base_model" && segments[1] == "model";
+  const bool peft_root =
+      segments.size() > 2 && segments[0] == "base_model" && segments[1] == "model";
   out.trained_path = join(segments, peft_root ? 2 : 0);
   out.path = without_root(out.trained_path);
   return out;

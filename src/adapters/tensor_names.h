@@ -1,5 +1,5 @@
-// What the name of a tensor in an adapter file says, and which linear of a table a module path means. Immutable;
-// thread-safe to read.
+// What the name of a tensor in an adapter file says, and which linear of a table a module path
+// means. Immutable; thread-safe to read.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 namespace lk {
 
 enum class TensorRole : uint8_t {
-  kA,             // .lora_A.weight
-  kB,             // .lora_B.weight
-  kEmbeddingA,    // .lora_embedding_A
-  kEmbeddingB,    // .lora_embedding_B
-  kBias,          // .lora_B.bias (lora_bias)
-  kMagnitude,     // .lora_magnitude_vector (DoRA)
-  kBaseWeight,    // .base_layer.weight: PEFT's copy of the frozen weight below an embedding's pair
-  kRotaryTable,   // .rotary_emb.inv_freq: a constant of the architecture
+  kA,            // .lora_A.weight
+  kB,            // .lora_B.weight
+  kEmbeddingA,   // .lora_embedding_A
+  kEmbeddingB,   // .lora_embedding_B
+  kBias,         // .lora_B.bias (lora_bias)
+  kMagnitude,    // .lora_magnitude_vector (DoRA)
+  kBaseWeight,   // .base_layer.weight: PEFT's copy of the frozen weight below an embedding's pair
+  kRotaryTable,  // .rotary_emb.inv_freq: a constant of the architecture
   kOther,
 };
 
 struct AdapterTensorName {
   TensorRole role = TensorRole::kOther;
-  // Module as the trained model calls it, without "base_model.model.", wrapper classes and base_layer levels: where
-  // PEFT looks up rank_pattern ("model.layers.3.mlp.experts").
+  // Module as the trained model calls it, without "base_model.model.", wrapper classes and
+  // base_layer levels: where PEFT looks up rank_pattern ("model.layers.3.mlp.experts").
   std::string trained_path;
   // The same without any root prefix, as the table's names have it ("layers.3.mlp.experts").
   std::string path;
@@ -57,8 +57,8 @@ class LinearIndex {
   };
   // The linear of which `path` is one expert's module.
   std::optional<ExpertPlace> expert_module(const std::string& path) const;
-  // Parameters that stand directly below the module `path`, in the order in which the module registers them (the
-  // table's); null if there are none.
+  // Parameters that stand directly below the module `path`, in the order in which the module
+  // registers them (the table's); null if there are none.
   const std::vector<LinearPlace>* parameters_of(const std::string& path) const;
 
   // `path` without leading root prefixes and wrappers.
@@ -70,7 +70,8 @@ class LinearIndex {
   const LinearTable* table_;
   std::unordered_set<std::string> root_segments_;
   std::unordered_map<std::string, LinearPlace> modules_;
-  std::unordered_map<std::string, LinearPlace> expert_modules_;  // keyed by the path with "{expert}"
+  std::unordered_map<std::string, LinearPlace>
+      expert_modules_;  // keyed by the path with "{expert}"
   std::unordered_map<std::string, std::vector<LinearPlace>> parameters_;
 };
 

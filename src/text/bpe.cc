@@ -24,28 +24,60 @@ constexpr uint32_t kEnd = ~uint32_t{0};
 }  // namespace
 
 Status Bpe::add_merge(std::string_view left, std::string_view right) {
-  int32_t left_id, right_id, joined_id;
-  left_.clear();
-  right_.clear();
-  if (append_byte_level(left_, left) && append_byte_level(right_, right)) {
-    left_id = tokens_.find(left_);
-    right_id = tokens_.find(right_);
-    left_ += right_;
-    joined_id = tokens_.find(left_);
-  } else {
-    left_id = tokens_.find_text(left);
-    right_id = tokens_.find_text(right);
-    joined_id = tokens_.find_text(std::string(left) + std::string(right));
+  Pending merge;
+  merge.left = left;
+  merge.right = right;
+  merge.begin = pending_bytes_.size();
+  merge.byte_level = append_byte_level(pending_bytes_, left);
+  merge.middle = pending_bytes_.size();
+  merge.byte_level = merge.byte_level && append_byte_level(pending_bytes_, right);
+  merge.end = pending_bytes_.size();
+  if (merge.byte_level) {
+    const std::string_view joined = std::string_view(pending_bytes_).substr(merge.begin);
+    const size_t middle = merge.middle - merge.begin;
+    const std::string_view parts[] = {joined.substr(0, middle), joined.substr(middle), joined};
+    for (int i = 0; i < 3; ++i) {
+      merge.hashes[i] = TokenTable::hash_bytes(parts[i]);
+      tokens_.prefetch(merge.hashes[i]);
+    }
   }
-  const uint32_t rank = merges_++;
-  if (left_id < 0 || right_id < 0) {
-    return invalid("merge {} joins '{}' and '{}', but '{}' is not in the vocab", rank, left, right,
-                   left_id < 0 ? left : right);
+  pending_.push_back(merge);
+  return pending_.size() == kBatch ? flush_merges() : Status();
+}
+
+Status Bpe::flush_merges() {
+  for (const Pending& merge : pending_) {
+    if (!merge.byte_level) continue;
+    for (const uint64_t hash : merge.hashes) tokens_.prefetch_bytes(hash);
   }
-  if (joined_id < 0)
-    return invalid("merge {} makes '{}{}', which is not in the vocab", rank, left, right);
-  insert(uint64_t{static_cast<uint32_t>(left_id)} << 32 | static_cast<uint32_t>(right_id),
-         uint64_t{rank} << 32 | static_cast<uint32_t>(joined_id));
+  for (Pending& merge : pending_) {
+    const std::string_view left = merge.left, right = merge.right;
+    int32_t left_id, right_id, joined_id;
+    if (merge.byte_level) {
+      const std::string_view joined(pending_bytes_.data() + merge.begin, merge.end - merge.begin);
+      const size_t middle = merge.middle - merge.begin;
+      left_id = tokens_.find(joined.substr(0, middle), merge.hashes[0]);
+      right_id = tokens_.find(joined.substr(middle), merge.hashes[1]);
+      joined_id = tokens_.find(joined, merge.hashes[2]);
+    } else {
+      left_id = tokens_.find_text(left);
+      right_id = tokens_.find_text(right);
+      joined_id = tokens_.find_text(std::string(left).append(right));
+    }
+    const uint32_t rank = merges_++;
+    if (left_id < 0 || right_id < 0) {
+      return invalid("merge {} joins '{}' and '{}', but '{}' is not in the vocab", rank, left,
+                     right, left_id < 0 ? left : right);
+    }
+    if (joined_id < 0)
+      return invalid("merge {} makes '{}{}', which is not in the vocab", rank, left, right);
+    merge.key = uint64_t{static_cast<uint32_t>(left_id)} << 32 | static_cast<uint32_t>(right_id);
+    merge.value = uint64_t{rank} << 32 | static_cast<uint32_t>(joined_id);
+    __builtin_prefetch(&slots_[hash(merge.key) & mask_], 1);
+  }
+  for (const Pending& merge : pending_) insert(merge.key, merge.value);
+  pending_.clear();
+  pending_bytes_.clear();
   return {};
 }
 
@@ -68,6 +100,9 @@ void Bpe::grow() {
 }
 
 Status Bpe::finish(bool ignore_merges) {
+  LK_RETURN_IF_ERROR(flush_merges());
+  pending_ = {};
+  pending_bytes_ = {};
   ignore_merges_ = ignore_merges;
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);

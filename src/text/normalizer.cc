@@ -74,6 +74,60 @@ std::string normal_form(std::string_view text, bool compose, bool compatible) {
   return out;
 }
 
+// The characters that NFC leaves alone whatever stands around them, but for one that follows and
+// composes with them: not a mark, not the second half of a composition, and their own composed
+// form.
+bool inert_alone(uint32_t code) {
+  const utf8proc_property_t* property = utf8proc_get_property(static_cast<int32_t>(code));
+  if (property->combining_class != 0) return false;
+  if (property->comb_index >= 0x8000 && property->comb_index != UINT16_MAX) return false;
+  if ((code >= 0x1161 && code <= 0x1175) || (code >= 0x11A8 && code <= 0x11C2))
+    return false;  // Hangul jamo
+  if (code >= 0xAC00 && code <= 0xD7A3) return true;
+  if (property->decomp_seqindex == UINT16_MAX) return true;
+  std::string self;
+  append_utf8(self, code);
+  return normal_form(self, true, false) == self;
+}
+
+bool inert(uint32_t code) {
+  static const std::vector<bool> table = [] {
+    std::vector<bool> inert(0x10000);
+    for (uint32_t c = 0; c < inert.size(); ++c)
+      inert[c] = (c < 0xD800 || c >= 0xE000) && inert_alone(c);
+    return inert;
+  }();
+  return code < table.size() ? table[code] : inert_alone(code);
+}
+
+// NFC changes nothing in most text; the stretches that it may change go from an inert character to
+// before the next.
+std::string composed(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  size_t copied = 0;  // text before is in `out`
+  size_t last = 0;    // the last character read, inert unless it is the first
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Step step = next_utf8(text, pos);
+    if (step.code < 0x300 || inert(step.code)) {
+      last = pos;
+      pos += step.length;
+      continue;
+    }
+    size_t end = pos + step.length;
+    while (end < text.size()) {
+      const Utf8Step next = next_utf8(text, end);
+      if (inert(next.code)) break;
+      end += next.length;
+    }
+    out.append(text, copied, last - copied);
+    out += normal_form(text.substr(last, end - last), true, false);
+    copied = last = pos = end;
+  }
+  out.append(text, copied);
+  return out;
+}
+
 // Character by character, as Rust's char::to_lowercase (no final sigma).
 std::string lowercase(std::string_view text) {
   std::string out;
@@ -97,9 +151,10 @@ std::string_view Normalizer::apply(std::string_view text, std::string& buffer) c
     if (unchanged(text, step)) continue;
     if (step == Step::kLowercase) {
       buffer = lowercase(text);
+    } else if (step == Step::kNfc) {
+      buffer = composed(text);
     } else {
-      buffer = normal_form(text, step == Step::kNfc || step == Step::kNfkc,
-                           step == Step::kNfkc || step == Step::kNfkd);
+      buffer = normal_form(text, step == Step::kNfkc, step == Step::kNfkc || step == Step::kNfkd);
     }
     text = buffer;
   }

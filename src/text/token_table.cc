@@ -15,31 +15,16 @@ uint64_t mix(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-template <typename T>
-T load(const char* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
 }  // namespace
 
 TokenTable::TokenTable() : slots_(kFirstSlots), mask_(kFirstSlots - 1) {}
 
-uint32_t TokenTable::hash_bytes(std::string_view bytes) {
+uint64_t TokenTable::hash_bytes(std::string_view bytes) {
   constexpr uint64_t kA = 0x9E3779B97F4A7C15u, kB = 0xD6E8FEB86659FD93u;
-  const char* p = bytes.data();
-  size_t n = bytes.size();
-  uint64_t hash = n * kB;
-  for (; n > 8; n -= 8, p += 8) hash = mix(hash ^ load<uint64_t>(p), kA);
-  uint64_t tail = 0;
-  if (n >= 4) {
-    tail = uint64_t{load<uint32_t>(p)} << 32 | load<uint32_t>(p + n - 4);
-  } else if (n > 0) {
-    tail = uint64_t{static_cast<uint8_t>(p[0])} << 16 |
-           uint64_t{static_cast<uint8_t>(p[n / 2])} << 8 | static_cast<uint8_t>(p[n - 1]);
-  }
-  return static_cast<uint32_t>(mix(hash ^ tail, kA));
+  uint64_t hash = bytes.size() * kB;
+  for (; bytes.size() > kHead; bytes.remove_prefix(kHead))
+    hash = mix(hash ^ load<uint64_t>(bytes.data()), kA);
+  return mix(hash ^ head_of(bytes), kA);
 }
 
 Result<TokenTable::Token*> TokenTable::claim(std::string_view text, int64_t id) {
@@ -70,12 +55,11 @@ Status TokenTable::add(std::string_view text, int64_t id) {
     return {};
   }
   const std::string_view bytes = this->bytes(id);
-  if (find(bytes) >= 0) return invalid("token '{}' appears twice in the vocab", text);
+  const uint64_t hash = hash_bytes(bytes);
+  if (find(bytes, hash) >= 0) return invalid("token '{}' appears twice in the vocab", text);
   if (++used_ * 2 > slots_.size()) grow();
-  const uint32_t hash = hash_bytes(bytes);
-  size_t i = hash & mask_;
-  while (slots_[i].id >= 0) i = (i + 1) & mask_;
-  slots_[i] = {hash, id32};
+  insert({head_of(bytes), id32, static_cast<uint32_t>(bytes.size()), token->offset,
+          static_cast<uint32_t>(hash)});
   longest_ = std::max(longest_, bytes.size());
   return {};
 }
@@ -94,16 +78,19 @@ Status TokenTable::add_added(std::string_view text, int64_t id, bool special) {
   return {};
 }
 
+void TokenTable::insert(const Slot& slot) {
+  size_t i = slot.hash & mask_;
+  while (slots_[i].id >= 0) i = (i + 1) & mask_;
+  slots_[i] = slot;
+}
+
 void TokenTable::grow() {
-  std::vector<Slot> bigger(slots_.size() * 2);
-  mask_ = bigger.size() - 1;
-  for (const Slot& slot : slots_) {
-    if (slot.id < 0) continue;
-    size_t i = slot.hash & mask_;
-    while (bigger[i].id >= 0) i = (i + 1) & mask_;
-    bigger[i] = slot;
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  mask_ = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.id >= 0) insert(slot);
   }
-  slots_ = std::move(bigger);
 }
 
 int32_t TokenTable::find_text(std::string_view text) const {

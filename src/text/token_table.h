@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,12 +29,26 @@ class TokenTable {
   Status add_added(std::string_view text, int64_t id, bool special);
 
   // The vocabulary token that is exactly these bytes, or -1. Added tokens are not found here.
-  int32_t find(std::string_view bytes) const {
-    const uint32_t hash = hash_bytes(bytes);
+  int32_t find(std::string_view bytes) const { return find(bytes, hash_bytes(bytes)); }
+
+  // The same in steps, for a caller with many look-ups at hand: prefetch(hash) for all, then
+  // prefetch_bytes(hash) for all, then find(bytes, hash).
+  static uint64_t hash_bytes(std::string_view bytes);
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+  void prefetch_bytes(uint64_t hash) const {
+    const Slot& slot = slots_[hash & mask_];
+    if (slot.length > kHead) __builtin_prefetch(arena_.data() + slot.offset);
+  }
+  int32_t find(std::string_view bytes, uint64_t hash) const {
+    const uint64_t head = head_of(bytes);
     for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-      const Slot slot = slots_[i];
+      const Slot& slot = slots_[i];
       if (slot.id < 0) return -1;
-      if (slot.hash == hash && this->bytes(slot.id) == bytes) return slot.id;
+      if (slot.head == head && slot.length == bytes.size() &&
+          (bytes.size() <= kHead ||
+           std::memcmp(arena_.data() + slot.offset, bytes.data(), bytes.size()) == 0)) {
+        return slot.id;
+      }
     }
   }
   // The token (added, or of the vocabulary) with this text, as the file writes it, or -1.
@@ -60,13 +75,34 @@ class TokenTable {
     bool verbatim =
         false;  // has a character outside the byte-level alphabet: its bytes are its UTF-8
   };
+  static constexpr size_t kHead = 8;
   struct Slot {
-    uint32_t hash = 0;
+    uint64_t head =
+        0;  // head_of the bytes: with the length, all there is to a token of up to kHead bytes
     int32_t id = -1;
+    uint32_t length = 0;
+    uint32_t offset = 0;  // in arena_
+    uint32_t hash = 0;    // lower half
   };
 
-  static uint32_t hash_bytes(std::string_view bytes);
+  // The first kHead bytes, or all of a shorter string in a form that is unique for its length.
+  static uint64_t head_of(std::string_view bytes) {
+    const char* p = bytes.data();
+    const size_t n = bytes.size();
+    if (n >= kHead) return load<uint64_t>(p);
+    if (n >= 4) return uint64_t{load<uint32_t>(p)} << 32 | load<uint32_t>(p + n - 4);
+    if (n == 0) return 0;
+    const auto byte = [&](size_t i) { return uint64_t{static_cast<uint8_t>(p[i])}; };
+    return byte(0) << 16 | byte(n / 2) << 8 | byte(n - 1);
+  }
+  template <typename T>
+  static T load(const char* from) {
+    T value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
   Result<Token*> claim(std::string_view text, int64_t id);
+  void insert(const Slot& slot);
   void grow();
 
   std::string arena_;

@@ -23,7 +23,9 @@ struct WrittenTensor {
   std::string bytes;  // empty: zeros
 
   int64_t size() const {
-    int64_t size = dtype == "U8" ? 1 : dtype == "F32" ? 4 : 2;
+    int64_t size = dtype == "U8" || dtype[1] == '8' ? 1 : 2;
+    if (dtype.ends_with("32")) size = 4;
+    if (dtype.ends_with("64")) size = 8;
     for (int64_t extent : shape) size *= extent;
     return size;
   }

@@ -46,14 +46,18 @@ std::vector<GoldenSuite> read_suites() {
     suite.path = in.string();
     suite.patch = in.string();
     const size_t texts = in.number();
-    if (in.number()) suite.texts = suites.at(s - 1).texts;
-    else for (size_t i = 0; i < texts; ++i) suite.texts.push_back(in.string());
+    if (in.number())
+      suite.texts = suites.at(s - 1).texts;
+    else
+      for (size_t i = 0; i < texts; ++i) suite.texts.push_back(in.string());
     for (const std::string& text : suite.texts) {
       GoldenText& result = suite.results.emplace_back();
       result.ids = in.ids();
       result.plain = in.number() ? in.ids() : result.ids;
-      if (in.number()) result.whole = in.string();
-      else append_repaired(result.whole, text);
+      if (in.number())
+        result.whole = in.string();
+      else
+        append_repaired(result.whole, text);
       result.skipped = in.number() ? in.string() : result.whole;
     }
     const size_t lists = in.number();
@@ -86,7 +90,8 @@ std::string read_data(const std::string& path) {
   LK_CHECK(pipe != nullptr);
   std::string text;
   std::vector<char> buffer(1 << 20);
-  while (const size_t n = ::fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
+  while (const size_t n = ::fread(buffer.data(), 1, buffer.size(), pipe))
+    text.append(buffer.data(), n);
   LK_CHECK(::pclose(pipe) == 0);
   return text;
 }

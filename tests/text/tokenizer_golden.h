@@ -1,4 +1,5 @@
-// Reader of tests/data/tokenizers/golden.bin.xz (format: tools/make_tokenizer_golden.py), and the tokenizers it is about.
+// Reader of tests/data/tokenizers/golden.bin.xz (format: tools/make_tokenizer_golden.py), and the
+// tokenizers it is about.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct GoldenIds {
 };
 struct GoldenSuite {
   std::string name, path, patch;
-  std::vector<std::string> texts;  // bytes, not always UTF-8
+  std::vector<std::string> texts;   // bytes, not always UTF-8
   std::vector<GoldenText> results;  // one for each text
   std::vector<GoldenIds> lists;
 };

@@ -16,15 +16,18 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const GoldenSuite& suite) {
   Json json = *parse_json(read_data(suite.path), suite.path);
   const Json patch = *parse_json(suite.patch, "patch");
   for (const auto& [key, value] : patch.items()) {
-    if (key == "model") json[key].update(value);
-    else json[key] = value;
+    if (key == "model")
+      json[key].update(value);
+    else
+      json[key] = value;
   }
   auto tokenizer = Tokenizer::parse(json.dump(), suite.name);
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;
   return tokenizer ? *tokenizer : nullptr;
 }
 
-std::string as_stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int32_t>& ids, bool skip) {
+std::string as_stream(const std::shared_ptr<const Tokenizer>& tokenizer,
+                      const std::vector<int32_t>& ids, bool skip) {
   Detokenizer detokenizer(tokenizer, skip);
   std::string text;
   for (const int32_t id : ids) text += detokenizer.push(id);
@@ -41,7 +44,8 @@ TEST(TokenizerGolden, IdsAndTextsEqualTheLibrarys) {
       const std::string& text = suite.texts[i];
       const GoldenText& want = suite.results[i];
       EXPECT_EQ(*tokenizer->encode(text), want.ids) << suite.name << " " << i << ": " << text;
-      EXPECT_EQ(*tokenizer->encode(text, {.parse_special = false}), want.plain) << suite.name << " " << i << ": " << text;
+      EXPECT_EQ(*tokenizer->encode(text, {.parse_special = false}), want.plain)
+          << suite.name << " " << i << ": " << text;
       EXPECT_EQ(tokenizer->decode(want.ids, false), want.whole) << suite.name << " " << i;
       EXPECT_EQ(tokenizer->decode(want.ids, true), want.skipped) << suite.name << " " << i;
       EXPECT_EQ(as_stream(tokenizer, want.ids, false), want.whole) << suite.name << " " << i;

@@ -96,7 +96,8 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   packed->row_groups = row_group_count(spec.out, spec.row_order);
   packed->words = packed->padded_in * element_bits(linear.format->element) / 32;
   const int64_t groups = packed->experts * packed->row_groups;
-  packed->codes = AlignedBuffer(groups * packed->words * kRows * sizeof(uint32_t));
+  // The kernels load E2M1 words up to 3 bytes past a line.
+  packed->codes = AlignedBuffer(groups * packed->words * kRows * sizeof(uint32_t) + 64);
   if (linear.format->scale != ScaleCodec::kNone) {
     packed->scales = AlignedBuffer(groups * (packed->padded_in / kGroup) * kRows);
   }

@@ -20,6 +20,19 @@ constexpr int codes_per_word(Element e) {
   return e == Element::kF32 ? 1 : e == Element::kE2M1 ? 8 : e == Element::kE4M3 ? 4 : 2;
 }
 
+// Step J of a word: which bytes to load, and which code (or pair) of them to decode. E2M1 words are loaded anew for every byte, at an odd
+// address: the table lookups read only the lowest bits of a lane, and a load costs less than the shift that it saves (the vector ports, not the
+// load ports, bound a decode step on AVX-512). The last load reads 3 bytes past the line.
+template <Element E>
+constexpr int byte_of_step(int j) { return E == Element::kE2M1 ? j / 2 : 0; }
+template <Element E>
+constexpr int code_of_step(int j) { return E == Element::kE2M1 ? j % 2 : j; }
+
+template <class I, Element E, int J>
+inline typename I::W load_step(const uint32_t* codes) {
+  return I::load_words(reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(codes) + byte_of_step<E>(J)));
+}
+
 // acc[t * stride + 16 r + lane] += sum over `groups` groups of 32 channels, RG row groups, MT tokens.
 // codes: RG runs of words, `code_stride` words apart; x: [channels, MT] floats or [channels / 2, MT] bfloat16 pairs.
 template <class I, Element E, int RG, int MT>
@@ -39,15 +52,13 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
       for (int t = 0; t < MT; ++t) part[r][t] = I::zero();
     }
     for (int w = 0; w < kGroup / kCodes; ++w) {
-      W words[RG];
-#pragma GCC unroll 4
-      for (int r = 0; r < RG; ++r) words[r] = I::load_words(codes + r * code_stride);
-      codes += kRows;
       auto step = [&]<int J>() __attribute__((always_inline)) {
         if constexpr (kDot) {
           W pair[RG];
 #pragma GCC unroll 4
-          for (int r = 0; r < RG; ++r) pair[r] = I::template decode_pair<E, J>(words[r]);
+          for (int r = 0; r < RG; ++r) {
+            pair[r] = I::template decode_pair<E, code_of_step<E>(J)>(load_step<I, E, J>(codes + r * code_stride));
+          }
 #pragma GCC unroll 16
           for (int t = 0; t < MT; ++t) {
             const uint32_t xp = reinterpret_cast<const uint32_t*>(x)[t];
@@ -57,7 +68,9 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
         } else {
           F weight[RG];
 #pragma GCC unroll 4
-          for (int r = 0; r < RG; ++r) weight[r] = I::template decode<E, J>(words[r]);
+          for (int r = 0; r < RG; ++r) {
+            weight[r] = I::template decode<E, code_of_step<E>(J)>(load_step<I, E, J>(codes + r * code_stride));
+          }
 #pragma GCC unroll 16
           for (int t = 0; t < MT; ++t) {
             const F xb = I::broadcast(x[t]);
@@ -68,6 +81,7 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
         x += MT;
       };
       for_each_index<kSteps>(step);
+      codes += kRows;
     }
 #pragma GCC unroll 4
     for (int r = 0; r < RG; ++r) {
@@ -123,10 +137,10 @@ template <class I, Element E>
 void decode_tile(const uint32_t* codes, int64_t groups, float* out) {
   constexpr int kCodes = codes_per_word(E);
   for (int64_t w = 0; w < groups * (kGroup / kCodes); ++w) {
-    const typename I::W words = I::load_words(codes + w * kRows);
     auto step = [&]<int J>() __attribute__((always_inline)) {
-      if constexpr (uses_dot<I, E>()) I::store_words(out, I::template decode_pair<E, J>(words));
-      else I::store(out, I::template decode<E, J>(words));
+      const typename I::W words = load_step<I, E, J>(codes + w * kRows);
+      if constexpr (uses_dot<I, E>()) I::store_words(out, I::template decode_pair<E, code_of_step<E>(J)>(words));
+      else I::store(out, I::template decode<E, code_of_step<E>(J)>(words));
       out += kRows;
     };
     for_each_index<uses_dot<I, E>() ? kCodes / 2 : kCodes>(step);

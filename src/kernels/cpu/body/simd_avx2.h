@@ -56,7 +56,7 @@ struct Avx2 {
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
   }
 
-  // Code j of each of the 16 words as float.
+  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the words were loaded.
   template <Element E, int J>
   static F decode(W w) {
     return {decode_half<E, J>(w.lo), decode_half<E, J>(w.hi)};
@@ -76,9 +76,8 @@ struct Avx2 {
       static_assert(E == Element::kE2M1);
       // Magnitude by the low 3 bits (vpermps ignores the rest), then the sign bit of the code.
       const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
-      const __m256 magnitude = _mm256_permutevar8x32_ps(table, J == 0 ? w : _mm256_srli_epi32(w, 4 * J));
-      const __m256i sign = _mm256_and_si256(J == 7 ? w : _mm256_slli_epi32(w, 28 - 4 * J),
-                                            _mm256_set1_epi32(int(0x80000000u)));
+      const __m256 magnitude = _mm256_permutevar8x32_ps(table, J == 0 ? w : _mm256_srli_epi32(w, 4));
+      const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(w, 28 - 4 * J), _mm256_set1_epi32(int(0x80000000u)));
       return _mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign));
     }
   }

@@ -46,6 +46,7 @@ struct Avx512 {
   static W load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
   static void store_words(float* p, W w) { _mm512_storeu_si512(p, w.v); }
 
+  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the words were loaded.
   template <Element E, int J>
   static F decode(W w) {
     if constexpr (E == Element::kF32) {
@@ -60,7 +61,7 @@ struct Avx512 {
       // vpermps reads the low 4 bits of each index: sign and magnitude in one table.
       const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
                                           -2.0f, -3.0f, -4.0f, -6.0f);
-      return {_mm512_permutexvar_ps(J == 0 ? w.v : _mm512_srli_epi32(w.v, 4 * J), table)};
+      return {_mm512_permutexvar_ps(J == 0 ? w.v : _mm512_srli_epi32(w.v, 4), table)};
     }
   }
 };
@@ -76,7 +77,7 @@ struct Avx512Bf16 : Avx512 {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)weights.v, (__m512bh)_mm512_set1_epi32(int(pair)))};
   }
 
-  // Pairs (j, j + n/2) of each word's n codes as two bfloat16.
+  // Pairs (j, j + n/2) of each word's n codes as two bfloat16; of E2M1 the pair J, 0 or 1, of the byte at which the words were loaded.
   template <Element E, int J>
   static W decode_pair(W w) {
     static_assert(E == Element::kBF16 || E == Element::kE2M1);
@@ -89,7 +90,7 @@ struct Avx512Bf16 : Avx512 {
           0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
           0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
       const __m512i table = _mm512_load_si512(kTable);
-      return {_mm512_permutexvar_epi16(J == 0 ? w.v : _mm512_srli_epi16(w.v, 4 * J), table)};
+      return {_mm512_permutexvar_epi16(J == 0 ? w.v : _mm512_srli_epi16(w.v, 4), table)};
     }
   }
 };
