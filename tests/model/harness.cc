@@ -458,20 +458,22 @@ void write_random_adapter(const std::string& folder, const LinearTable& table, i
     const std::string layer = fmt::format("base_model.model.model.layers.{}.", spec.layer);
     std::string path;
     switch (spec.stage) {
-      case Stage::kQuery:
-      case Stage::kKey:
-      case Stage::kValue:
-      case Stage::kAttentionOut:
-        path = "base_model.model.model." + spec.path();
-        break;
       case Stage::kExpertUp:
         path = layer + "mlp.experts.base_layer";
         break;
       case Stage::kExpertDown:
         path = layer + "mlp.experts";
         break;
-      default:
+      case Stage::kHead:
+        path = "base_model.model." + spec.path();
+        break;
+      case Stage::kEmbedding:
+        path = "base_model.model.model." + spec.path();
+        writer.add(path + ".lora_embedding_A", rank, spec.out, a_size, random);
+        writer.add(path + ".lora_embedding_B", spec.in, rank, b_size, random);
         continue;
+      default:
+        path = "base_model.model.model." + spec.path();
     }
     const int64_t rows = int64_t{std::max(spec.experts, 1)} * rank;
     writer.add(path + ".lora_A.weight", rows, spec.in, a_size, random);
@@ -483,7 +485,8 @@ void write_random_adapter(const std::string& folder, const LinearTable& table, i
       {"task_type", "CAUSAL_LM"},
       {"r", rank},
       {"lora_alpha", 2 * rank},
-      {"target_modules", {"q_proj", "k_proj", "v_proj", "o_proj"}},
+      {"target_modules",
+       {"q_proj", "k_proj", "v_proj", "o_proj", "router", "embed_tokens", "lm_head"}},
       {"target_parameters", {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}},
       {"peft_version", "0.21.0"}};
   std::ofstream(folder + "/adapter_config.json") << config.dump(1);

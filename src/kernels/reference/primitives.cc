@@ -44,13 +44,12 @@ void attend(const float* q, const std::vector<float>& keys, const std::vector<fl
 }
 
 void top_k(const float* logits, int n, int k, int32_t* chosen) {
-  std::vector<bool> taken(n, false);
   for (int slot = 0; slot < k; ++slot) {
     int best = -1;
     for (int e = 0; e < n; ++e) {
-      if (!taken[e] && (best < 0 || logits[e] > logits[best])) best = e;
+      if (std::find(chosen, chosen + slot, e) != chosen + slot) continue;
+      if (best < 0 || logits[e] > logits[best]) best = e;
     }
-    taken[best] = true;
     chosen[slot] = best;
   }
 }
