@@ -406,6 +406,11 @@ TEST(Layout, WhatWasAskedForAndIsNotThereIsListed) {
   EXPECT_EQ(missing(R"("target_modules": null)"), Names{});
   EXPECT_EQ(missing(R"("target_modules": ["lm_head", "q_proj"], "layers_to_transform": 0)"),
             Names{});
+  AdapterFiles gates;
+  gates.config =
+      config_with(R"("target_modules": ["gate_proj", "up_proj"], "layers_to_transform": [0])");
+  gates.add_pair(kExperts + ".1.gate_proj", 2, kHidden, kInter);
+  EXPECT_EQ(loaded(gates, table)->not_adapted, Names{"layers.0.mlp.experts.{expert}.up_proj"});
   AdapterFiles experts = expert_files(false, 2);
   experts.config = config_with(kBoth);
   EXPECT_EQ(loaded(experts, table)->not_adapted,
