@@ -48,8 +48,14 @@ bool is_word(uint32_t c) {
 }  // namespace
 
 void AddedTokens::finish() {
-  std::sort(tokens_.begin(), tokens_.end(),
-            [](const auto& a, const auto& b) { return a.text < b.text; });
+  // Of tokens with the same text (after normalization) a special one comes first, then the first of
+  // the file.
+  std::stable_sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) {
+    return a.text != b.text ? a.text < b.text : a.special > b.special;
+  });
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end(),
+                            [](const auto& a, const auto& b) { return a.text == b.text; }),
+                tokens_.end());
   for (const AddedToken& token : tokens_) first_byte_[static_cast<uint8_t>(token.text[0])] = true;
   if (std::count(std::begin(first_byte_), std::end(first_byte_), true) == 1) {
     only_first_byte_ = static_cast<uint8_t>(tokens_[0].text[0]);

@@ -48,7 +48,7 @@ Status PreTokenizer::run(size_t index, std::string_view text, WordSink& sink) co
   const Stage& stage = stages_[index];
   if (stage.prefix_space) {
     if (text[0] == ' ') return run(index + 1, text, sink);
-    return run(index + 1, " " + std::string(text), sink);
+    return run(index + 1, std::string(1, ' ').append(text), sink);
   }
   const bool last = index + 1 == stages_.size();
   Status status;

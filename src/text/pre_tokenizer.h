@@ -30,6 +30,8 @@ class PreTokenizer {
   // Each piece that does not begin with a space gets one.
   void add_prefix_space() { stages_.push_back({true, {}, SplitBehavior::kIsolated, false}); }
 
+  size_t stages() const { return stages_.size(); }
+
   // `text`: valid UTF-8. Gives the words in order. Errors: kResource if a pattern needs too many
   // steps.
   Status split(std::string_view text, WordSink& sink) const { return run(0, text, sink); }

@@ -20,8 +20,7 @@ constexpr size_t kMaxFile = size_t{512} << 20;
 
 class TokenizerReader {
  public:
-  TokenizerReader(Tokenizer& tokenizer, std::string_view what)
-      : tokenizer_(tokenizer), what_(what) {}
+  explicit TokenizerReader(Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   Status read(std::string_view json) {
     const simdjson::padded_string padded(json);
@@ -205,7 +204,6 @@ class TokenizerReader {
   }
 
   Tokenizer& tokenizer_;
-  std::string_view what_;
 };
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json,
@@ -213,7 +211,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json,
   if (json.size() > kMaxFile)
     return invalid("{} has {} bytes, more than the {} allowed", what, json.size(), kMaxFile);
   std::shared_ptr<Tokenizer> tokenizer(new Tokenizer());
-  if (Status status = TokenizerReader(*tokenizer, what).read(json); !status) {
+  if (Status status = TokenizerReader(*tokenizer).read(json); !status) {
     return fail(status.error().kind, "{}: {}", what, status.error().message);
   }
   return std::shared_ptr<const Tokenizer>(std::move(tokenizer));

@@ -10,6 +10,9 @@ namespace {
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Each stage of a pre_tokenizer is a level of recursion.
+constexpr size_t kMaxStages = 64;
+
 Result<std::string> get_string(const Json& object, const char* field, std::string_view where) {
   const auto it = object.find(field);
   if (it == object.end() || !it->is_string())
@@ -72,6 +75,9 @@ Status add_pre_tokenizer(const Json& json, PreTokenizer& pre_tokenizer, bool& co
       LK_RETURN_IF_ERROR(add_pre_tokenizer(member, pre_tokenizer, complete));
     return {};
   }
+  if (pre_tokenizer.stages() >= kMaxStages) {
+    return unsupported("a pre_tokenizer of more than {} parts is not supported", kMaxStages);
+  }
   if (complete)
     return unsupported("pre_tokenizer type '{}' after ByteLevel is not supported", type);
   if (type == "Split") {
@@ -102,6 +108,20 @@ Status add_pre_tokenizer(const Json& json, PreTokenizer& pre_tokenizer, bool& co
   return {};
 }
 
+Result<const Json*> special_token_ids(const Json& json, const std::string& name) {
+  const auto member = [](const Json& object, const std::string& key) -> const Json* {
+    const auto it = object.is_object() ? object.find(key) : object.end();
+    return it == object.end() ? nullptr : &*it;
+  };
+  const Json* found = member(json, "special_tokens");
+  if (found) found = member(*found, name);
+  if (found) found = member(*found, "ids");
+  if (!found || !found->is_array()) {
+    return invalid("post_processor.special_tokens has no ids for '{}'", name);
+  }
+  return found;
+}
+
 Result<AddedByTemplate> read_template(const Json& json, const TokenTable& tokens) {
   constexpr std::string_view kWhere = "post_processor";
   LK_ASSIGN_OR_RETURN(const Json* single, get_members(json, "single", kWhere));
@@ -122,11 +142,8 @@ Result<AddedByTemplate> read_template(const Json& json, const TokenTable& tokens
       text_seen = true;
       continue;
     }
-    const Json::json_pointer pointer = Json::json_pointer() / "special_tokens" / name / "ids";
-    if (!json.contains(pointer) || !json.at(pointer).is_array()) {
-      return invalid("post_processor.special_tokens has no ids for '{}'", name);
-    }
-    for (const Json& id : json.at(pointer)) {
+    LK_ASSIGN_OR_RETURN(const Json* ids, special_token_ids(json, name));
+    for (const Json& id : *ids) {
       if (!id.is_number_integer() || !tokens.has(id.get<int64_t>())) {
         return invalid("post_processor.special_tokens: '{}' has the id {}, which has no token",
                        name, id.dump());

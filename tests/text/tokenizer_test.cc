@@ -73,6 +73,17 @@ TEST(Tokenizer, NormalizedAddedTokenIsFoundInNormalizedText) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{258, 'a'}, true), "a");
 }
 
+TEST(Tokenizer, AddedTokensWithTheSameText) {
+  Json json = small_json();
+  json["normalizer"] = {{"type", "Lowercase"}};
+  const auto added = [](int id, const char* text, bool special) {
+    return Json{{"id", id}, {"content", text}, {"special", special}, {"normalized", true}};
+  };
+  json["added_tokens"] = Json::array({added(258, "xy", false), added(258, "xy", false),
+                                      added(259, "XY", true), added(260, "xyz", false)});
+  EXPECT_EQ(encode(json, std::string_view("xy\0xyz", 6)), (std::vector<int32_t>{259, 0, 260}));
+}
+
 TEST(Tokenizer, Lookups) {
   const auto tokenizer = shared_tokenizer(kGptOss);
   EXPECT_EQ(tokenizer->vocab_size(), 200019);
@@ -251,6 +262,8 @@ TEST(TokenizerBadFile, OneSentenceNamesTheFault) {
        "post_processor.single has no Sequence A"},
       {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {"x": {"ids": [999]}}}})",
        "post_processor.special_tokens: 'x' has the id 999, which has no token"},
+      {R"({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "99999999999999999999999"}}], "special_tokens": []}})",
+       "post_processor.special_tokens has no ids for '99999999999999999999999'"},
       {R"({"decoder": null})", "a file without a decoder is not supported, expected ByteLevel"},
       {R"({"decoder": {"type": "Metaspace"}})", "decoder type 'Metaspace' is not supported"},
   };
@@ -283,6 +296,14 @@ TEST(TokenizerBadFile, RepeatedKeys) {
   EXPECT_NE(message(with("\"model\"", "\"model\":{\"vocab\":{},\"merges\":[]},")), "");
 }
 
+TEST(TokenizerBadFile, ManyStagesAreRefused) {
+  Json json = small_json();
+  const Json split = {{"type", "Split"}, {"pattern", {{"String", "x"}}}, {"behavior", "Isolated"}};
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json(100'000, split)}};
+  EXPECT_EQ(error_of(json),
+            "tokenizer.json: a pre_tokenizer of more than 64 parts is not supported");
+}
+
 TEST(TokenizerBadFile, MissingByteIsRefused) {
   Json json = small_json();
   json["model"]["vocab"].erase("A");
@@ -306,9 +327,7 @@ TEST(TokenizerBadFile, AHardPatternIsAnErrorNotAHang) {
   json["pre_tokenizer"] = {
       {"type", "Sequence"},
       {"pretokenizers",
-       {{{"type", "Split"},
-         {"pattern", {{"Regex", "(a+)+c"}}},
-         {"behavior", "Isolated"}},
+       {{{"type", "Split"}, {"pattern", {{"Regex", "(a+)+c"}}}, {"behavior", "Isolated"}},
         {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   auto tokenizer = Tokenizer::parse(json.dump(), "t");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
