@@ -14,7 +14,7 @@
 namespace lk {
 
 // One LoRA pair: delta = scale * B (A x). Values are bfloat16, standard orientation (A on the input side).
-// The embedding is a lookup, x is one-hot over the vocabulary: A is [rank, spec.out = vocab], B is [spec.in = hidden, rank].
+// So for the embedding too, [vocab, hidden]: a token's row gains scale * B[token] A (PEFT's lora_embedding_A is our B transposed).
 struct LoraPair {
   int rank = 0;
   float scale = 0;          // alpha / r, or alpha / sqrt(r) with rsLoRA; per module

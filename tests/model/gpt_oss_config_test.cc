@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors_writer.h"
+#include "tests/checkpoint/safetensors_writer.h"
 #include "model/arch/gpt_oss.h"
 
 namespace lk {
