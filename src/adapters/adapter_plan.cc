@@ -14,11 +14,6 @@ int64_t part_rows(const LinearPlace& place) {
   return place.name->part == RowPart::kAll ? place.spec->out : place.spec->out / 2;
 }
 
-// Parts of an expert's rows as bits, to see two pairs for the same rows.
-unsigned part_bits(RowPart part) {
-  return part == RowPart::kAll ? 3u : part == RowPart::kGate ? 1u : 2u;
-}
-
 class Planner {
  public:
   Planner(const AdapterConfig& config, const LinearIndex& index, const AdapterLoadOptions& options)
@@ -37,7 +32,9 @@ class Planner {
     }
     LK_RETURN_IF_ERROR(check_overlaps());
     Targets::Adapted adapted;
-    for (const PlannedPair& pair : plan_.pairs) adapted.insert(pair.place.spec);
+    for (const PlannedPair& pair : plan_.pairs) {
+      adapted[pair.place.spec] |= row_bits(pair.place.name->part);
+    }
     LK_RETURN_IF_ERROR(targets_.check_parameters(adapted));
     LK_ASSIGN_OR_RETURN(plan_.not_adapted, targets_.not_adapted(adapted, budget_));
     warn_of_ranks();
@@ -164,7 +161,7 @@ class Planner {
         return unsupported("tensors {} and {} give {} in two layouts", entry.first->raw.a_name,
                            pair.raw.a_name, spec.path());
       }
-      const unsigned bits = part_bits(pair.place.name->part);
+      const unsigned bits = row_bits(pair.place.name->part);
       const size_t begin = pair.expert < 0 ? 0 : static_cast<size_t>(pair.expert);
       const size_t end = pair.expert < 0 ? entry.parts.size() : begin + 1;
       for (size_t e = begin; e < end; ++e) {

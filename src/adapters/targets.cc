@@ -24,6 +24,10 @@ bool any_path_suffix(std::string_view path, Each each) {
 
 }  // namespace
 
+unsigned row_bits(RowPart part) {
+  return part == RowPart::kAll ? 3u : part == RowPart::kGate ? 1u : 2u;
+}
+
 Targets::Targets(const AdapterConfig& config, const LinearIndex& index)
     : config_(config),
       index_(index),
@@ -110,14 +114,16 @@ Result<std::vector<std::string>> Targets::not_adapted(const Adapted& adapted,
                                                       const MatchBudget& budget) const {
   std::vector<std::string> out;
   for (const LinearSpec& spec : index_.table().linears) {
-    if (adapted.count(&spec)) continue;
+    const auto found = adapted.find(&spec);
+    const unsigned rows = found == adapted.end() ? 0 : found->second;
     for (const LinearName& name : spec.names) {
+      if ((rows & row_bits(name.part)) != 0) continue;
       bool hit = parameter(name);
       if (!hit) {
         LK_ASSIGN_OR_RETURN(hit, module(spec, name, budget));
       }
       if (!hit) continue;
-      out.push_back(spec.path());
+      out.push_back(rows == 0 ? spec.path() : name.path);
       break;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -14,6 +15,9 @@
 
 namespace lk {
 
+// Gate rows 1, up rows 2.
+unsigned row_bits(RowPart part);
+
 class Targets {
  public:
   // Keeps references to both.
@@ -22,12 +26,13 @@ class Targets {
   // target_parameters names this parameter (for a module: its weight).
   bool parameter(const LinearName& name) const;
 
-  using Adapted = std::unordered_set<const LinearSpec*>;
+  // Rows of each linear that the file has pairs for, in any expert: bits of row_bits().
+  using Adapted = std::unordered_map<const LinearSpec*, unsigned>;
   // Errors: kInvalid if an entry of target_parameters names nothing in the table, or nothing that
   // is adapted.
   Status check_parameters(const Adapted& adapted) const;
-  // Paths of the linears that target_modules or target_parameters match and that are not in
-  // `adapted`, in table order.
+  // Linears (or, where a half is adapted, names of the other) that target_modules or
+  // target_parameters match and `adapted` lacks, in table order.
   Result<std::vector<std::string>> not_adapted(const Adapted& adapted,
                                                const MatchBudget& budget) const;
 

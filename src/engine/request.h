@@ -17,9 +17,9 @@ class PreparedAdapter;
 // An adapter as requests refer to it. Shared by pointer, immutable: requests keep the one that they
 // were submitted with, whatever happens to its name afterwards.
 struct EngineAdapter {
-  std::string name;
+  std::string name{};
   uint64_t identity = 0;  // content hash (Adapter::identity)
-  std::shared_ptr<const PreparedAdapter> prepared;
+  std::shared_ptr<const PreparedAdapter> prepared{};
 };
 
 // How the next token is chosen from a row of logits. Steps, in this order: ids without a token are
@@ -40,11 +40,11 @@ inline constexpr int kMaxTopLogprobs = 100;
 Status check_sampling(const SamplingParams& params);
 
 struct Request {
-  std::vector<int32_t> prompt;                   // not empty
-  std::shared_ptr<const EngineAdapter> adapter;  // null: the base
-  SamplingParams sampling;
-  std::vector<std::string> stop;  // the text ends before the first of these
-  std::vector<int32_t> stop_ids;  // end the request like the model's own end-of-turn ids
+  std::vector<int32_t> prompt{};                   // not empty
+  std::shared_ptr<const EngineAdapter> adapter{};  // null: the base
+  SamplingParams sampling{};
+  std::vector<std::string> stop{};  // the text ends before the first of these
+  std::vector<int32_t> stop_ids{};  // end the request like the model's own end-of-turn ids
   bool ignore_eos = false;
   int max_tokens = -1;  // -1: as many as the context holds; 0: the prompt is only read
   int logprobs =
@@ -69,13 +69,13 @@ struct TopLogprob {
 struct TokenEvent {
   RequestId request = 0;
   int32_t token = -1;  // the chosen token; -1 if this event brings none
-  std::string text;    // decoded and safe to show: whole characters, no beginning of a stop string
+  std::string text{};  // decoded and safe to show: whole characters, no beginning of a stop string
   float logprob = 0;   // of `token`, if asked for
-  std::vector<TopLogprob> top;         // best first
-  std::vector<float> prompt_logprobs;  // of the prompt tokens read in this step; all events
-                                       // together: prompt tokens 1, 2, ...
+  std::vector<TopLogprob> top{};         // best first
+  std::vector<float> prompt_logprobs{};  // of the prompt tokens read in this step; all events
+                                         // together: prompt tokens 1, 2, ...
   FinishReason finish = FinishReason::kNone;
-  std::string error;  // with kError: one sentence
+  std::string error{};  // with kError: one sentence
 };
 
 }  // namespace lk

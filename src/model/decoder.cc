@@ -6,9 +6,6 @@
 #include "base/check.h"
 
 namespace lk {
-namespace {
-
-// Layers with the same window share a group; groups in order of first use.
 KvLayout make_kv_layout(const DecoderSpec& spec, KvType type) {
   KvLayout layout;
   layout.type = type;
@@ -30,8 +27,6 @@ KvLayout make_kv_layout(const DecoderSpec& spec, KvType type) {
   }
   return layout;
 }
-
-}  // namespace
 
 Decoder::Decoder(DecoderParts parts, KvType kv_type, int adapter_slots)
     : parts_(std::move(parts)),

@@ -15,6 +15,10 @@
 
 namespace lk {
 
+// Shape of the KV cache of `spec`: layers with the same window share a group; groups in order of
+// first use.
+KvLayout make_kv_layout(const DecoderSpec& spec, KvType type);
+
 // Everything loaded that a decoder is made of.
 struct DecoderParts {
   ModelInfo info;

@@ -34,22 +34,26 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 bool append_byte_level(std::string& bytes, std::string_view text) {
   const size_t before = bytes.size();
+  bytes.resize(before + text.size());
+  char* out = bytes.data() + before;
   for (size_t i = 0; i < text.size(); ++i) {
     uint32_t code = static_cast<uint8_t>(text[i]);
     if (code >= 0x80) {
       // Every character of the alphabet takes at most two bytes in UTF-8.
-      if (code >= 0xE0 || i + 1 >= text.size())
+      if (code >= 0xE0 || i + 1 >= text.size()) {
         code = kCharacters;
-      else
+      } else {
         code = (code & 0x1Fu) << 6 | (static_cast<uint8_t>(text[++i]) & 0x3Fu);
+      }
     }
     const int byte = code < kCharacters ? kAlphabet.byte[code] : -1;
     if (byte < 0) {
       bytes.resize(before);
       return false;
     }
-    bytes += static_cast<char>(byte);
+    *out++ = static_cast<char>(byte);
   }
+  bytes.resize(static_cast<size_t>(out - bytes.data()));
   return true;
 }
 

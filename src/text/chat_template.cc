@@ -115,6 +115,9 @@ Result<std::string> ChatTemplate::render(const OrderedJson& messages, const Orde
   if (!extra_variables.is_null() && !extra_variables.is_object()) {
     return invalid("the template's variables must be an object");
   }
+  if (messages.empty()) {
+    return invalid("Cannot apply chat template to an empty conversation. Provide at least one message.");
+  }
   OrderedJson chat = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!messages[i].is_object()) return invalid("message {} must be an object", i);

@@ -24,7 +24,7 @@ class ChatTemplate {
   // Errors: kNotFound if there is no template.
   static Result<ChatTemplate> load(const std::string& model_dir);
 
-  // `messages` is an array of objects. As in Transformers, keys of a message whose value is null are dropped, and
+  // `messages` is an array of at least one object. As in Transformers, keys of a message whose value is null are dropped, and
   // reasoning_content, thinking and reasoning stand for each other. `tools` is an array or null.
   // `extra_variables` (an object, or null) reach the template by name and win over the special tokens: enable_thinking,
   // reasoning_effort, documents, …

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors_writer.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {

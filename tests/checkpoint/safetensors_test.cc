@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/safetensors_writer.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {

@@ -3,8 +3,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+<<<<<<< HEAD
 #include "tests/checkpoint/safetensors_writer.h"
+=======
+>>>>>>> main
 #include "model/arch/gpt_oss.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {

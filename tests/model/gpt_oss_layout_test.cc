@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/checkpoint/safetensors_writer.h"
 #include "model/arch/gpt_oss.h"
 #include "quant/detect.h"
 #include "quant/formats.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {

@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "quant/formats.h"
-#include "quant/toy_model.h"
+#include "tests/quant/toy_model.h"
 
 namespace lk {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/numeric.h"
 #include "quant/formats.h"
-#include "quant/toy_model.h"
+#include "tests/quant/toy_model.h"
 
 namespace lk {
 namespace {

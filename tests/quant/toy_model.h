@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors_writer.h"
 #include "quant/detect.h"
+#include "tests/checkpoint/safetensors_writer.h"
 
 namespace lk::test {
 

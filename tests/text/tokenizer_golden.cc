@@ -1,4 +1,4 @@
-#include "text/tokenizer_golden.h"
+#include "tests/text/tokenizer_golden.h"
 
 #include <cstdio>
 #include <map>

@@ -1,5 +1,5 @@
 // Every text of the golden file, id for id, against what the Hugging Face library made of it.
-#include "text/tokenizer_golden.h"
+#include "tests/text/tokenizer_golden.h"
 
 #include <gtest/gtest.h>
 

@@ -47,7 +47,7 @@ std::vector<std::string_view> split_space(std::string_view text, size_t limit) {
   text = strip_space(text, true, false);
   while (!text.empty()) {
     if (out.size() == limit) {
-      out.push_back(strip_space(text, false, true));
+      out.push_back(text);
       break;
     }
     size_t end = 0;

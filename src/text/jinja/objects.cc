@@ -62,6 +62,10 @@ Value item_at(Runtime& rt, const Value& object, __int128 index, bool* found) {
   return *found ? items[i] : Value();
 }
 
+const Range* as_range(const Value& value) {
+  return value.kind() == Kind::kObject ? dynamic_cast<const Range*>(&value.object()) : nullptr;
+}
+
 bool is_subscriptable(const Value& value) {
   return value.is_sequence() || value.is_string() ||
          (value.kind() == Kind::kObject && value.object().is_sequence());
@@ -149,6 +153,21 @@ Range::Range(int64_t start, int64_t stop, int64_t step) : start_(start), stop_(s
         "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
   }
   count_ = static_cast<int64_t>(count);
+}
+
+Value Range::slice(int64_t begin, int64_t end, int64_t stride) const {
+  const auto number = [this](__int128 index) {
+    const __int128 value = start_ + index * step_;
+    if (value < std::numeric_limits<int64_t>::min() || value > std::numeric_limits<int64_t>::max()) {
+      raise_error("integer out of range (64 bits)");
+    }
+    return static_cast<int64_t>(value);
+  };
+  const __int128 step = static_cast<__int128>(step_) * stride;
+  if (step < std::numeric_limits<int64_t>::min() || step > std::numeric_limits<int64_t>::max()) {
+    raise_error("integer out of range (64 bits)");
+  }
+  return Value::object(std::make_shared<Range>(number(begin), number(end), static_cast<int64_t>(step)));
 }
 
 std::string Range::repr(Runtime&) const {
@@ -287,6 +306,7 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
     }
     return Value::string(std::move(out), object.is_safe());
   }
+  if (const Range* range = as_range(object)) return range->slice(begin, end, stride);
   std::vector<Value> out;
   for (int64_t i = begin; stride > 0 ? i < end : i > end; i += stride) {
     out.push_back((*items)[static_cast<size_t>(i)]);

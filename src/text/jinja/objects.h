@@ -59,6 +59,9 @@ class Range : public Object {
   bool is_sequence() const override { return true; }
   bool truthy(Runtime&) const override { return count_ > 0; }
   std::vector<Value> list_items(Runtime& rt) const override;
+  int64_t count() const { return count_; }
+  // The range of every `stride`th number from index `begin` until `end`.
+  Value slice(int64_t begin, int64_t end, int64_t stride) const;
 
  private:
   int64_t start_, stop_, step_;

@@ -136,6 +136,7 @@ StmtPtr Parser::parse_statement() {
       {"filter", &Parser::parse_filter_block},
       {"with", &Parser::parse_with},
       {"generation", &Parser::parse_generation},
+      {"print", &Parser::parse_print},
       {"break", &Parser::parse_loop_control},
       {"continue", &Parser::parse_loop_control},
   };
@@ -346,6 +347,18 @@ StmtPtr Parser::parse_generation() {
   node->body = parse_block_until({"endgeneration"});
   loops_ = loops;
   take();
+  return node;
+}
+
+StmtPtr Parser::parse_print() {
+  auto node = std::make_unique<OutputStmt>();
+  const int line = take().line;
+  auto parts = std::make_unique<ConcatExpr>();
+  while (current().kind != TokenKind::kBlockEnd) {
+    if (!parts->parts.empty()) expect_operator(",");
+    parts->parts.push_back(parse_expression());
+  }
+  node->value = finish(std::move(parts), line);
   return node;
 }
 

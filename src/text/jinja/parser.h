@@ -42,6 +42,7 @@ class Parser {
   StmtPtr parse_filter_block();
   StmtPtr parse_with();
   StmtPtr parse_generation();
+  StmtPtr parse_print();
   StmtPtr parse_loop_control();
   void parse_signature(MacroBody* macro);
   void parse_macro_body(MacroBody* macro, std::string_view end);

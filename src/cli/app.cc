@@ -1,0 +1,43 @@
+#include "cli/app.h"
+
+#include <fmt/core.h>
+
+#include <exception>
+#include <new>
+
+#include "cli/flags.h"
+#include "cli/inspect.h"
+#include "cli/output.h"
+#include "cli/run.h"
+
+namespace lk {
+namespace {
+
+int dispatch(int argc, const char* const* argv) {
+  const auto parsed = parse_flags(argc, argv);
+  if (const auto* run = std::get_if<RunOptions>(&parsed)) return run_command(*run);
+  if (const auto* inspect = std::get_if<InspectOptions>(&parsed)) return inspect_command(*inspect);
+  const auto& usage = std::get<UsageText>(parsed);
+  if (usage.exit_code == kExitGood) {
+    Output().write(usage.text);
+  } else {
+    fmt::print(stderr, "{}", usage.text);
+  }
+  return usage.exit_code;
+}
+
+}  // namespace
+
+int run_app(int argc, const char* const* argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const std::bad_alloc&) {
+    print_error("memory ran out");
+    return kExitUsage;
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    return kExitFailed;
+  }
+}
+
+}  // namespace lk

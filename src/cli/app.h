@@ -1,0 +1,8 @@
+// The program: parses the command line, runs the command. Returns the exit code.
+#pragma once
+
+namespace lk {
+
+int run_app(int argc, const char* const* argv);
+
+}  // namespace lk

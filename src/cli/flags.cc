@@ -1,0 +1,145 @@
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace lk {
+namespace {
+
+#ifndef LORIKEET_VERSION
+#define LORIKEET_VERSION "0.1.0"
+#endif
+
+constexpr int kMost = 1 << 30;
+
+// A flag that may be repeated, one value each time.
+CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                        const std::string& help) {
+  return app.add_option(name, values, help)->allow_extra_args(false)->take_all();
+}
+
+void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_form) {
+  app.add_option("MODEL", flags.model,
+                 "Folder of the model: config.json, safetensors, tokenizer.json")
+      ->required();
+  repeatable(app, "--lora", flags.lora,
+             "An adapter in a PEFT folder and the name to call it by (may be repeated)")
+      ->type_name(lora_form);
+  app.add_option("--lora-expert-orientation", flags.adapter_options.orientation,
+                 "Side of a square expert matrix that lora_A is on, where the adapter's files "
+                 "leave it open")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, ExpertOrientation>{
+                                              {"standard", ExpertOrientation::kStandard},
+                                              {"swapped", ExpertOrientation::kSwapped}})
+                      .description("{standard,swapped}"));
+  app.add_option("--max-lora-rank", flags.adapter_options.max_rank,
+                 "Refuse adapters of a larger rank")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--kernels", flags.kernels,
+                 "Kernels to run on, a name that `lorikeet inspect` lists; default: "
+                 "LORIKEET_KERNELS, or the best");
+  app.add_option("--kv-dtype", flags.kv_type, "Number format of the KV cache; default: bf16")
+      ->transform(CLI::CheckedTransformer(
+                      std::map<std::string, KvType>{{"bf16", KvType::kBF16}, {"f32", KvType::kF32}})
+                      .description("{bf16,f32}"));
+}
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
+  app.add_option("--temperature", flags.temperature,
+                 "0 takes the most likely token (greedy); default: the model's "
+                 "generation_config.json, and greedy if it sets none");
+  app.add_option("--top-p", flags.top_p,
+                 "Sample from the most likely tokens with this much probability in all");
+  app.add_option("--top-k", flags.top_k, "Sample from this many most likely tokens; 0: all");
+  app.add_option("--min-p", flags.min_p,
+                 "Leave out tokens less likely than this times the most likely one");
+  app.add_option("--repetition-penalty", flags.repetition_penalty,
+                 "Divides (or multiplies) logits of tokens seen; 1: none");
+  app.add_option("--presence-penalty", flags.presence_penalty,
+                 "Taken off the logits of tokens in the output");
+  app.add_option("--frequency-penalty", flags.frequency_penalty, "The same, times their count");
+  app.add_option("--seed", flags.seed,
+                 "Seed of every request without its own; default: a new one for each")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0"));
+}
+
+void add_run(CLI::App& app, RunOptions& run) {
+  add_model_flags(app, run.model, "NAME=PATH");
+  repeatable(app, "--adapter", run.adapters,
+             "Answer with this adapter, 'base' for none. May be repeated: all answer in one batch. "
+             "Default: base. With --input: for lines "
+             "without one");
+  auto* prompt = app.add_option("--prompt", run.prompt, "Text to continue, as it is");
+  auto* chat =
+      app.add_option("--chat", run.chat, "A user's message, put through the model's chat template");
+  auto* input = app.add_option(
+      "--input", run.input, "File with one request a line (JSONL), - for stdin, run as one batch");
+  prompt->excludes(chat)->excludes(input);
+  chat->excludes(input);
+  app.add_option("--max-tokens", run.max_tokens,
+                 "Tokens of an answer at most; default: 1024, less where the context ends")
+      ->check(CLI::Range(0, kMost));
+  add_sampling_flags(app, run.sampling);
+  repeatable(app, "--stop", run.stop, "End the text before this string (may be repeated)");
+  app.add_flag("--ignore-eos", run.ignore_eos, "Go on behind end-of-turn tokens");
+  app.add_flag("--json", run.json,
+               "Print one JSON object for each answer, in the order of the input");
+  app.add_option("--logprobs", run.logprobs,
+                 "With --json: log-probabilities of the tokens, and of the K most likely")
+      ->type_name("K")
+      ->check(CLI::Range(0, 100));
+  app.add_flag("--prompt-logprobs", run.prompt_logprobs,
+               "With --json: log-probabilities of the prompt's tokens");
+  app.add_option("--threads", run.threads, "CPU threads; default: all")->check(CLI::Range(0, 4096));
+  app.add_option("--max-num-seqs", run.max_num_seqs, "Requests that run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", run.max_num_batched_tokens,
+                 "Tokens of one step; at least --max-num-seqs")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-model-len", run.max_model_len,
+                 "Longest context, prompt and answer; default: the model's")
+      ->check(CLI::Range(1, kMost));
+}
+
+// CLI11's messages may run over several lines.
+std::string one_sentence(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+std::variant<RunOptions, InspectOptions, UsageText> parse_flags(int argc, const char* const* argv) {
+  RunOptions run;
+  InspectOptions inspect;
+  CLI::App app("Many LoRA adapters on one quantized Mixture-of-Experts language model.",
+               "lorikeet");
+  app.set_version_flag("--version", "lorikeet " LORIKEET_VERSION);
+  app.require_subcommand(1);
+  CLI::App* run_command =
+      app.add_subcommand("run", "Answer prompts on the command line, or a file of them");
+  add_run(*run_command, run);
+  CLI::App* inspect_command = app.add_subcommand(
+      "inspect",
+      "Say what a model is made of, what memory it takes, what runs it, and whether adapters fit");
+  add_model_flags(*inspect_command, inspect.model, "[NAME=]PATH");
+  inspect_command->add_flag("--json", inspect.json, "Print one JSON object");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    return UsageText{"lorikeet " LORIKEET_VERSION "\n", kExitGood};
+  } catch (const CLI::CallForHelp&) {
+    return UsageText{app.help(), kExitGood};
+  } catch (const CLI::ParseError& error) {
+    return UsageText{"lorikeet: " + one_sentence(error.what()) + " (see lorikeet --help)\n",
+                     kExitUsage};
+  }
+  if (inspect_command->parsed()) return inspect;
+  return run;
+}
+
+}  // namespace lk

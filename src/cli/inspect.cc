@@ -1,0 +1,177 @@
+#include "cli/inspect.h"
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "engine/kv_plan.h"
+#include "kernels/select.h"
+#include "model/archs.h"
+#include "model/decoder.h"
+#include "quant/detect.h"
+
+namespace lk {
+namespace {
+
+size_t bytes_of(const StoredLinear& linear) {
+  size_t bytes = 0;
+  for (const StoredTensor& tensor : linear.tensors) bytes += tensor.view.bytes();
+  return bytes;
+}
+
+OrderedJson sizes(const DecoderSpec& spec) {
+  OrderedJson out = {{"layers", spec.layers.size()},
+                     {"hidden", spec.hidden},
+                     {"vocab", spec.vocab},
+                     {"max_positions", spec.max_positions}};
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.attention || out.contains("heads")) continue;
+    out["heads"] = layer.attention->heads;
+    out["kv_heads"] = layer.attention->kv_heads;
+    out["head_dim"] = layer.attention->head_dim;
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.moe || out.contains("experts")) continue;
+    out["experts"] = layer.moe->experts;
+    out["top_k"] = layer.moe->top_k;
+    out["intermediate"] = layer.moe->intermediate;
+  }
+  return out;
+}
+
+// One row for each stage, format and shape, in forward order.
+OrderedJson tensor_groups(const StoredModel& stored) {
+  OrderedJson groups = OrderedJson::array();
+  for (const StoredLinear& linear : stored.linears) {
+    const OrderedJson shape =
+        linear.spec->experts > 0
+            ? OrderedJson{linear.spec->experts, linear.spec->out, linear.spec->in}
+            : OrderedJson{linear.spec->out, linear.spec->in};
+    auto same = std::find_if(groups.begin(), groups.end(), [&](const OrderedJson& group) {
+      return group["stage"] == stage_name(linear.spec->stage) &&
+             group["format"] == linear.format->name && group["shape"] == shape;
+    });
+    if (same == groups.end()) {
+      groups.push_back({{"stage", std::string(stage_name(linear.spec->stage))},
+                        {"format", std::string(linear.format->name)},
+                        {"count", 0},
+                        {"shape", shape},
+                        {"bytes", size_t{0}}});
+      same = groups.end() - 1;
+    }
+    (*same)["count"] = (*same)["count"].get<int>() + 1;
+    (*same)["bytes"] = (*same)["bytes"].get<size_t>() + bytes_of(linear);
+  }
+  return groups;
+}
+
+OrderedJson memory(const StoredModel& stored, const KvLayout& layout, size_t adapter_bytes) {
+  size_t linears = 0, plain = 0;
+  for (const StoredLinear& linear : stored.linears) linears += bytes_of(linear);
+  for (const TensorView& tensor : stored.plain) plain += tensor.bytes();
+  OrderedJson groups = OrderedJson::array();
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    groups.push_back({{"window", layout.groups[g].window},
+                      {"layers", layout.groups[g].layers.size()},
+                      {"bytes_per_block", layout.block_bytes(static_cast<int>(g))}});
+  }
+  return {{"weight_bytes", linears + plain},
+          {"linear_bytes", linears},
+          {"other_bytes", plain},
+          {"kv_dtype", layout.type == KvType::kBF16 ? "bf16" : "f32"},
+          {"kv_bytes_per_token", kv_bytes_per_token(layout)},
+          {"kv_bytes_per_1k_context", kv_bytes_of_sequence(layout, 1024)},
+          {"kv_block_tokens", kKvBlockTokens},
+          {"kv_groups", groups},
+          {"adapter_bytes", adapter_bytes},
+          {"available_bytes", available_memory()}};
+}
+
+std::string reason(const KernelsRow& row, bool chosen, bool after_chosen,
+                   const std::string& asked) {
+  if (!row.supported()) return fmt::format("this CPU lacks what it needs: {}", row.needs);
+  if (chosen) return asked.empty() ? "the fastest that this CPU has" : "asked for";
+  if (!asked.empty()) return "not asked for";
+  if (!row.preferred()) return "slower on this CPU than the next one";
+  return after_chosen ? "slower than the chosen one" : "not chosen";
+}
+
+Result<OrderedJson> kernels(const std::string& name) {
+  const char* forced = std::getenv("LORIKEET_KERNELS");
+  const std::string asked = name.empty() && forced ? forced : name;
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Kernels> made, make_kernels(asked, 1));
+  OrderedJson rows = OrderedJson::array();
+  bool after_chosen = false;
+  for (const KernelsRow& row : kernels_table()) {
+    const bool chosen = row.name == made->name();
+    rows.push_back({{"name", std::string(row.name)},
+                    {"needs", std::string(row.needs)},
+                    {"supported", row.supported()},
+                    {"chosen", chosen},
+                    {"reason", reason(row, chosen, after_chosen, asked)}});
+    after_chosen = after_chosen || chosen;
+  }
+  return rows;
+}
+
+OrderedJson adapters(const std::vector<LoraFlag>& flags, const LinearTable& table,
+                     const AdapterLoadOptions& options, size_t& bytes) {
+  OrderedJson out = OrderedJson::array();
+  for (const LoraFlag& flag : flags) {
+    const auto adapter = load_peft_adapter(flag.path, flag.name, table, options);
+    OrderedJson entry = {{"name", flag.name}, {"path", flag.path}, {"fits", adapter.has_value()}};
+    if (adapter) {
+      entry.update((*adapter)->describe());
+      bytes += (*adapter)->bytes();
+    } else {
+      entry["error"] = adapter.error().message;
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<OrderedJson> inspect_report(const InspectOptions& options) {
+  const ModelFlags& flags = options.model;
+  LK_RETURN_IF_ERROR(check_model_folder(flags.model));
+  LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(flags.lora));
+  LK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(flags.model));
+  LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
+  LK_ASSIGN_OR_RETURN(const LinearTable table, row->table(checkpoint.config()));
+  LK_ASSIGN_OR_RETURN(const DecoderSpec spec, row->decoder(checkpoint.config()));
+  LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, table));
+  LK_ASSIGN_OR_RETURN(OrderedJson kernel_rows, kernels(flags.kernels));
+  size_t adapter_bytes = 0;
+  OrderedJson adapter_rows = adapters(lora, table, flags.adapter_options, adapter_bytes);
+  OrderedJson report;
+  report["model"] = flags.model;
+  report["architecture"] = table.architecture;
+  report["sizes"] = sizes(spec);
+  report["tensors"] = tensor_groups(stored);
+  report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
+  report["kernels"] = std::move(kernel_rows);
+  report["adapters"] = std::move(adapter_rows);
+  report["warnings"] = stored.warnings;
+  return report;
+}
+
+int inspect_command(const InspectOptions& options) {
+  Output output;
+  const auto report = inspect_report(options);
+  if (!report) {
+    print_error(report.error().message);
+    return kExitUsage;
+  }
+  output.write(options.json
+                   ? report->dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
+                   : inspect_text(*report));
+  for (const OrderedJson& adapter : (*report)["adapters"]) {
+    if (!adapter["fits"].get<bool>()) return kExitFailed;
+  }
+  return output.closed() ? kExitFailed : kExitGood;
+}
+
+}  // namespace lk

@@ -1,0 +1,35 @@
+#include "cli/options.h"
+
+#include <algorithm>
+
+namespace lk {
+namespace {
+
+std::string last_folder(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+}  // namespace
+
+Result<std::vector<LoraFlag>> parse_lora_flags(const std::vector<std::string>& values) {
+  std::vector<LoraFlag> flags;
+  for (const std::string& value : values) {
+    const size_t equals = value.find('=');
+    LoraFlag flag = equals == std::string::npos
+                        ? LoraFlag{last_folder(value), value}
+                        : LoraFlag{value.substr(0, equals), value.substr(equals + 1)};
+    if (flag.name.empty() || flag.path.empty())
+      return invalid("--lora takes NAME=PATH, not '{}'", value);
+    if (flag.name == "base")
+      return invalid("--lora {}: the name 'base' stands for no adapter, choose another", value);
+    if (std::any_of(flags.begin(), flags.end(),
+                    [&](const LoraFlag& other) { return other.name == flag.name; })) {
+      return invalid("--lora names two adapters '{}', give each its own name", flag.name);
+    }
+    flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+}  // namespace lk

@@ -1,0 +1,234 @@
+#include "cli/request_fields.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace lk {
+namespace {
+
+constexpr int64_t kMostInt = std::numeric_limits<int32_t>::max();
+
+// Numbers beyond float become infinite and are refused by check_sampling.
+Status read_float(const JsonFields& fields, std::string_view key, float& value) {
+  LK_ASSIGN_OR_RETURN(const double number, fields.number_or(key, value));
+  value = static_cast<float>(number);
+  return {};
+}
+
+Status read_sampling(const JsonFields& fields, SamplingParams& sampling) {
+  LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampling.temperature));
+  LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampling.top_p));
+  LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampling.min_p));
+  LK_RETURN_IF_ERROR(read_float(fields, "repetition_penalty", sampling.repetition_penalty));
+  LK_RETURN_IF_ERROR(read_float(fields, "presence_penalty", sampling.presence_penalty));
+  LK_RETURN_IF_ERROR(read_float(fields, "frequency_penalty", sampling.frequency_penalty));
+  LK_ASSIGN_OR_RETURN(const int64_t top_k, fields.integer_or("top_k", sampling.top_k, 0, kMostInt));
+  sampling.top_k = static_cast<int>(top_k);
+  const Status good = check_sampling(sampling);
+  return good ? good : invalid("{}: {}", fields.what(), good.error().message);
+}
+
+Status read_stops(const JsonFields& fields, Request& request) {
+  if (fields.has("stop")) {
+    if (fields.json()["stop"].is_string()) {
+      LK_ASSIGN_OR_RETURN(std::string stop, fields.string("stop"));
+      request.stop = {std::move(stop)};
+    } else {
+      LK_ASSIGN_OR_RETURN(request.stop, fields.strings("stop"));
+    }
+  }
+  if (fields.has("stop_token_ids")) {
+    const Json& ids = fields.json()["stop_token_ids"];
+    if (!ids.is_array())
+      return invalid("{}: stop_token_ids must be a list of token ids", fields.what());
+    request.stop_ids.clear();
+    for (const Json& id : ids) {
+      LK_ASSIGN_OR_RETURN(const int64_t value,
+                          JsonFields(Json{{"stop_token_ids", id}}, fields.what())
+                              .integer("stop_token_ids", 0, kMostInt));
+      request.stop_ids.push_back(static_cast<int32_t>(value));
+    }
+  }
+  LK_ASSIGN_OR_RETURN(request.ignore_eos, fields.boolean_or("ignore_eos", request.ignore_eos));
+  return {};
+}
+
+Status read_logprobs(const JsonFields& fields, Request& request) {
+  if (fields.has("logprobs")) {
+    if (fields.json()["logprobs"].is_boolean()) {
+      request.logprobs = fields.json()["logprobs"].get<bool>() ? 0 : -1;
+    } else {
+      LK_ASSIGN_OR_RETURN(const int64_t count, fields.integer("logprobs", 0, kMaxTopLogprobs));
+      request.logprobs = static_cast<int>(count);
+    }
+  }
+  LK_ASSIGN_OR_RETURN(request.prompt_logprobs,
+                      fields.boolean_or("prompt_logprobs", request.prompt_logprobs));
+  return {};
+}
+
+Result<std::vector<int32_t>> read_ids(const Json& ids, const std::string& what) {
+  std::vector<int32_t> out;
+  if (!ids.is_array()) return invalid("{}: prompt_ids must be a list of token ids", what);
+  for (const Json& id : ids) {
+    if (!id.is_number_integer() || id < 0 || id > kMostInt) {
+      return invalid("{}: prompt_ids must hold token ids, not {}", what,
+                     id.dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+    out.push_back(id.get<int32_t>());
+  }
+  return out;
+}
+
+constexpr std::string_view kKnown[] = {"id",
+                                       "prompt",
+                                       "prompt_ids",
+                                       "messages",
+                                       "tools",
+                                       "chat_template_kwargs",
+                                       "adapter",
+                                       "max_tokens",
+                                       "stop",
+                                       "stop_token_ids",
+                                       "ignore_eos",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "repetition_penalty",
+                                       "presence_penalty",
+                                       "frequency_penalty",
+                                       "seed",
+                                       "logprobs",
+                                       "prompt_logprobs"};
+
+Status read_prompt(const OrderedJson& line, const JsonFields& fields, LineRequest& out) {
+  const int given = fields.has("prompt") + fields.has("prompt_ids") + fields.has("messages");
+  if (given != 1)
+    return invalid("{}: give one of prompt, prompt_ids and messages, not {} of them", fields.what(),
+                   given);
+  if (!fields.has("messages") && (fields.has("tools") || fields.has("chat_template_kwargs"))) {
+    return invalid("{}: tools and chat_template_kwargs go with messages", fields.what());
+  }
+  if (fields.has("prompt")) {
+    LK_ASSIGN_OR_RETURN(out.prompt, fields.string("prompt"));
+  } else if (fields.has("prompt_ids")) {
+    LK_ASSIGN_OR_RETURN(out.prompt, read_ids(fields.json()["prompt_ids"], fields.what()));
+  } else {
+    const auto part = [&](const char* key) {
+      return std::make_shared<const OrderedJson>(fields.has(key) ? line[key] : OrderedJson());
+    };
+    LineRequest::Chat chat{part("messages"), part("tools"), part("chat_template_kwargs")};
+    if (!chat.messages->is_array() || chat.messages->empty()) {
+      return invalid("{}: messages must be a list with at least one message", fields.what());
+    }
+    if (!chat.tools->is_null() && !chat.tools->is_array())
+      return invalid("{}: tools must be a list", fields.what());
+    if (!chat.variables->is_null() && !chat.variables->is_object()) {
+      return invalid("{}: chat_template_kwargs must be an object", fields.what());
+    }
+    out.prompt = std::move(chat);
+  }
+  return {};
+}
+
+Result<LineRequest> read_line(const OrderedJson& line, const std::string& what,
+                              const RequestDefaults& defaults) {
+  if (!line.is_object()) return invalid("{}: not a JSON object", what);
+  for (const auto& [key, value] : line.items()) {
+    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
+      return invalid("{}: unknown key '{}'", what, key);
+  }
+  const Json plain(line);
+  const JsonFields fields(plain, what);
+  LineRequest out;
+  out.request = defaults.request;
+  LK_RETURN_IF_ERROR(read_prompt(line, fields, out));
+  LK_ASSIGN_OR_RETURN(
+      out.adapter,
+      fields.string_or("adapter", plain.contains("adapter") ? "base" : defaults.adapter));
+  LK_RETURN_IF_ERROR(read_sampling(fields, out.request.sampling));
+  LK_RETURN_IF_ERROR(read_stops(fields, out.request));
+  LK_RETURN_IF_ERROR(read_logprobs(fields, out.request));
+  out.default_max_tokens = !fields.has("max_tokens") && !defaults.max_tokens;
+  LK_ASSIGN_OR_RETURN(
+      const int64_t max_tokens,
+      fields.integer_or("max_tokens", defaults.max_tokens.value_or(0), 0, kMostInt));
+  out.request.max_tokens = static_cast<int>(max_tokens);
+  LK_ASSIGN_OR_RETURN(const int64_t seed,
+                      fields.integer_or("seed", 0, 0, std::numeric_limits<int64_t>::max()));
+  out.request.sampling.seed =
+      fields.has("seed") ? static_cast<uint64_t>(seed) : defaults.seed.value_or(random_seed());
+  return out;
+}
+
+template <typename T, typename U>
+void override_with(const std::optional<T>& flag, U& value) {
+  if (flag) value = static_cast<U>(*flag);
+}
+
+}  // namespace
+
+uint64_t random_seed() {
+  static std::mt19937_64 generator(std::random_device{}());
+  return generator();
+}
+
+void default_max_tokens(Request& request, int max_model_len) {
+  const auto left = max_model_len - static_cast<int64_t>(request.prompt.size());
+  request.max_tokens = static_cast<int>(std::clamp<int64_t>(left, 1, kDefaultMaxTokens));
+}
+
+Result<RequestDefaults> request_defaults(const RunOptions& options, const HfConfig& config) {
+  RequestDefaults defaults;
+  SamplingParams& sampling = defaults.request.sampling;
+  if (config.generation_config) {
+    const JsonFields fields(*config.generation_config, "generation_config.json");
+    LK_ASSIGN_OR_RETURN(const bool sample, fields.boolean_or("do_sample", true));
+    if (sample) {
+      LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampling.temperature));
+      LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampling.top_p));
+      LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampling.min_p));
+      LK_ASSIGN_OR_RETURN(const int64_t top_k, fields.integer_or("top_k", 0, 0, kMostInt));
+      sampling.top_k = static_cast<int>(top_k);
+    }
+    LK_RETURN_IF_ERROR(read_float(fields, "repetition_penalty", sampling.repetition_penalty));
+    if (const Status good = check_sampling(sampling); !good)
+      return invalid("generation_config.json: {}", good.error().message);
+  }
+  override_with(options.sampling.temperature, sampling.temperature);
+  override_with(options.sampling.top_p, sampling.top_p);
+  override_with(options.sampling.min_p, sampling.min_p);
+  override_with(options.sampling.top_k, sampling.top_k);
+  override_with(options.sampling.repetition_penalty, sampling.repetition_penalty);
+  override_with(options.sampling.presence_penalty, sampling.presence_penalty);
+  override_with(options.sampling.frequency_penalty, sampling.frequency_penalty);
+  LK_RETURN_IF_ERROR(check_sampling(sampling));
+  if (options.sampling.seed) defaults.seed = static_cast<uint64_t>(*options.sampling.seed);
+  defaults.request.stop = options.stop;
+  defaults.request.ignore_eos = options.ignore_eos;
+  defaults.request.logprobs = options.logprobs.value_or(-1);
+  defaults.request.prompt_logprobs = options.prompt_logprobs;
+  defaults.max_tokens = options.max_tokens;
+  if (!options.adapters.empty()) defaults.adapter = options.adapters.front();
+  return defaults;
+}
+
+ParsedLine parse_line(std::string_view text, const std::string& what,
+                      const RequestDefaults& defaults) {
+  ParsedLine parsed;
+  auto line = parse_ordered_json(text, what);
+  if (!line) {
+    parsed.request = tl::unexpected<Error>(line.error());
+    return parsed;
+  }
+  if (line->is_object() && line->contains("id")) {
+    parsed.id = (*line)["id"].dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+  parsed.request = read_line(*line, what, defaults);
+  return parsed;
+}
+
+}  // namespace lk

@@ -1,0 +1,49 @@
+#include "cli/run.h"
+
+#include <unistd.h>
+
+namespace lk {
+namespace {
+
+// What can be said before the model is loaded.
+Status check_options(const RunOptions& options) {
+  if (options.input && options.adapters.size() > 1) {
+    return invalid("--adapter can be given once with --input; name others in the lines");
+  }
+  if (!options.json && (options.logprobs || options.prompt_logprobs)) {
+    return invalid("--logprobs and --prompt-logprobs are printed with --json only");
+  }
+  if (!options.prompt && !options.chat && !options.input && isatty(STDIN_FILENO) == 1) {
+    return invalid(
+        "give --prompt, --chat or --input, or a prompt on stdin (see lorikeet run --help)");
+  }
+  return {};
+}
+
+Result<int> answer(const RunOptions& options, Output& output) {
+  LK_RETURN_IF_ERROR(check_options(options));
+  if (options.input && *options.input != "-" && access(options.input->c_str(), R_OK) != 0) {
+    return fail(ErrorKind::kNotFound, "cannot open the input file {}", *options.input);
+  }
+  LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));
+  LK_ASSIGN_OR_RETURN(const RequestDefaults defaults, request_defaults(options, session->config()));
+  for (const std::string& name : options.adapters) LK_RETURN_IF_ERROR(session->adapter(name));
+  watch_interrupts();
+  return options.input ? run_lines(options, *session, defaults, output)
+                       : run_prompt(options, *session, defaults, output);
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  Output output;
+  const Result<int> code = answer(options, output);
+  if (!code) {
+    print_error(code.error().message);
+    return kExitUsage;
+  }
+  if (interrupted()) return kExitInterrupted;
+  return output.closed() ? kExitFailed : *code;
+}
+
+}  // namespace lk

@@ -1,0 +1,131 @@
+#include "cli/session.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "adapters/adapter.h"
+#include "cli/output.h"
+#include "text/detokenizer.h"
+
+namespace lk {
+namespace {
+
+class DetokenizerStream : public TextStream {
+ public:
+  explicit DetokenizerStream(std::shared_ptr<const Tokenizer> tokenizer)
+      : detokenizer_(std::move(tokenizer)) {}
+  std::string push(int32_t id) override { return detokenizer_.push(id); }
+  std::string finish() override { return detokenizer_.flush(); }
+
+ private:
+  Detokenizer detokenizer_;
+};
+
+Vocabulary vocabulary_of(std::shared_ptr<const Tokenizer> tokenizer, int vocab) {
+  Vocabulary vocabulary;
+  for (int32_t id = 0; id < vocab; ++id) {
+    if (!tokenizer->has_token(id)) vocabulary.missing_ids.push_back(id);
+  }
+  vocabulary.text = [tokenizer = std::move(tokenizer)] {
+    return std::make_unique<DetokenizerStream>(tokenizer);
+  };
+  return vocabulary;
+}
+
+constexpr int kMostSlots = 16;
+
+}  // namespace
+
+Status check_model_folder(const std::string& model) {
+  std::error_code error;
+  if (std::filesystem::is_directory(model, error)) return {};
+  return fail(ErrorKind::kNotFound,
+              "there is no model folder '{}': give the path of a folder with config.json and "
+              "safetensors files",
+              model);
+}
+
+Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
+  LK_RETURN_IF_ERROR(check_model_folder(options.model.model));
+  LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
+  std::unique_ptr<Session> session(new Session);
+  const std::string& folder = options.model.model;
+  LK_ASSIGN_OR_RETURN(session->config_, HfConfig::read(folder));
+  LK_ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
+  auto chat_template = ChatTemplate::load(folder);
+  if (chat_template) {
+    session->template_ = std::move(*chat_template);
+  } else {
+    session->no_template_ = chat_template.error();
+  }
+
+  StatusLine status;
+  ModelOptions model_options;
+  model_options.kernels = options.model.kernels;
+  model_options.threads = options.threads;
+  model_options.kv_type = options.model.kv_type;
+  model_options.adapter_slots = std::min<int>(kMostSlots, static_cast<int>(lora.size()));
+  model_options.progress = [&status](size_t done, size_t total) {
+    if (status.due())
+      status.show("loading the model " +
+                  progress_bar(static_cast<double>(done) /
+                               static_cast<double>(std::max<size_t>(1, total))));
+  };
+  LK_ASSIGN_OR_RETURN(session->model_, Model::load(folder, model_options));
+  status.clear();
+  const ModelInfo& info = session->model_->info();
+  for (const std::string& warning : info.warnings) print_warning(warning);
+  LK_RETURN_IF_ERROR(session->load_adapters(options, lora));
+
+  EngineOptions engine_options;
+  engine_options.max_sequences = options.max_num_seqs;
+  engine_options.max_step_tokens = options.max_num_batched_tokens;
+  engine_options.max_model_len = options.max_model_len;
+  engine_options.adapter_slots = model_options.adapter_slots;
+  LK_ASSIGN_OR_RETURN(
+      session->engine_,
+      Engine::create(*session->model_, vocabulary_of(session->tokenizer_, info.vocab),
+                     engine_options));
+  return session;
+}
+
+Status Session::load_adapters(const RunOptions& options, const std::vector<LoraFlag>& flags) {
+  for (const LoraFlag& flag : flags) {
+    LK_ASSIGN_OR_RETURN(
+        std::shared_ptr<const Adapter> adapter,
+        load_peft_adapter(flag.path, flag.name, model_->linears(), options.model.adapter_options));
+    for (const std::string& warning : adapter->warnings)
+      print_warning(fmt::format("adapter {}: {}", flag.name, warning));
+    const uint64_t identity = adapter->identity;
+    adapters_[flag.name] = std::make_shared<EngineAdapter>(
+        EngineAdapter{flag.name, identity, model_->prepare_adapter(std::move(adapter))});
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const EngineAdapter>> Session::adapter(const std::string& name) const {
+  if (name == "base") return nullptr;
+  const auto at = adapters_.find(name);
+  if (at != adapters_.end()) return at->second;
+  std::vector<std::string> known = {"base"};
+  for (const auto& [other, adapter] : adapters_) known.push_back(other);
+  return fail(ErrorKind::kNotFound, "there is no adapter '{}'; loaded are: {}", name,
+              fmt::join(known, ", "));
+}
+
+Result<std::vector<int32_t>> Session::encode_prompt(std::string_view text) const {
+  return tokenizer_->encode(text);
+}
+
+Result<std::vector<int32_t>> Session::encode_chat(const OrderedJson& messages,
+                                                  const OrderedJson& tools,
+                                                  const OrderedJson& extra_variables) const {
+  if (!template_) return tl::unexpected<Error>(no_template_);
+  LK_ASSIGN_OR_RETURN(const std::string text, template_->render(messages, tools, extra_variables,
+                                                                /*add_generation_prompt=*/true));
+  return tokenizer_->encode(text, {.add_special_tokens = false});
+}
+
+}  // namespace lk

@@ -1,0 +1,88 @@
+#include "cache/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/kv_plan.h"
+
+namespace lk {
+namespace {
+
+KvLayout layout_of(std::vector<int> windows) {
+  KvLayout layout;
+  layout.kv_heads = layout.head_dim = 1;
+  for (size_t g = 0; g < windows.size(); ++g) {
+    layout.groups.push_back({windows[g], {static_cast<int>(g)}});
+    layout.layer_group.push_back(static_cast<int>(g));
+  }
+  return layout;
+}
+
+TEST(BlockPool, SharedBlocksAreFreeAfterTheLastReference) {
+  BlockPool pool(2);
+  const int32_t a = pool.take(), b = pool.take();
+  EXPECT_NE(a, b);
+  EXPECT_EQ(pool.take(), -1);
+  pool.add_reference(a);
+  pool.drop_reference(a);
+  EXPECT_EQ(pool.free_count(), 0);
+  pool.drop_reference(a);
+  EXPECT_EQ(pool.take(), a);
+}
+
+// Whatever the chunks, a sequence never holds more than most_blocks says, and all that a query may
+// see is there.
+TEST(SequenceBlocks, HoldsTheWindowAndNoMoreThanPromised) {
+  std::mt19937 rng(2);
+  for (int round = 0; round < 300; ++round) {
+    const int window = 1 + static_cast<int>(rng() % 70), chunk = 1 + static_cast<int>(rng() % 50);
+    BlockPools pools(layout_of({window, 0}), {100, 100});
+    SequenceBlocks blocks;
+    for (int computed = 0; computed < 400;) {
+      const int count = 1 + static_cast<int>(rng() % chunk);
+      ASSERT_TRUE(blocks.reserve(pools, computed, count));
+      EXPECT_EQ(blocks.held(0), pools.blocks_needed(0, computed, count));
+      for (int g = 0; g < 2; ++g) {
+        EXPECT_LE(blocks.held(g), pools.most_blocks(g, computed + count, chunk));
+        EXPECT_EQ(blocks.held(g) + pools.pool(g).free_count(), 100);
+        const int first = g == 0 ? std::max(0, computed - window + 1) : 0;
+        for (int p = first; p < computed + count; ++p) ASSERT_GE(blocks.table(g).at(p / 16), 0);
+        if (first >= 16) {
+          EXPECT_EQ(blocks.table(g)[first / 16 - 1], -1);
+        }
+      }
+      computed += count;
+    }
+    blocks.clear(pools);
+    EXPECT_EQ(pools.pool(0).free_count() + pools.pool(1).free_count(), 200);
+  }
+}
+
+TEST(SequenceBlocks, TakesNothingWhenOneGroupHasTooFew) {
+  BlockPools pools(layout_of({0, 0}), {10, 2});
+  SequenceBlocks blocks;
+  EXPECT_FALSE(blocks.reserve(pools, 0, 33));
+  EXPECT_EQ(pools.pool(0).free_count(), 10);
+  EXPECT_TRUE(blocks.reserve(pools, 0, 32));
+  blocks.clear(pools);
+}
+
+TEST(KvPlan, FullDemandOrWhatTheBytesHold) {
+  const KvLayout layout = layout_of({64, 0});  // 64 bytes a block and group
+  const KvDemand demand{8, 1024, 64};
+  const auto full = plan_kv_blocks(layout, demand, 1 << 30);
+  ASSERT_TRUE(full);
+  EXPECT_GE((*full)[1], 8 * 64);
+  EXPECT_LT((*full)[0], 8 * 10);
+  for (size_t bytes : {8'000, 12'000, 20'000, 30'000}) {
+    const auto some = plan_kv_blocks(layout, demand, bytes);
+    ASSERT_TRUE(some) << some.error().message;
+    EXPECT_LE(((*some)[0] + (*some)[1]) * layout.block_bytes(0), bytes);
+    EXPECT_GE((*some)[1], 64);
+  }
+  EXPECT_FALSE(plan_kv_blocks(layout, demand, 2'000));
+}
+
+}  // namespace
+}  // namespace lk
