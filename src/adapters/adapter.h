@@ -13,14 +13,9 @@
 
 namespace lk {
 
-<<<<<<< HEAD
-// One LoRA pair: delta = scale * B (A x). Values are bfloat16, standard orientation (A on the input side).
-// So for the embedding too, [vocab, hidden]: a token's row gains scale * B[token] A (PEFT's lora_embedding_A is our B transposed).
-=======
 // One LoRA pair: the linear's matrix [out, in] gains scale * B A, so its output gains scale * B (A
 // x). Values are bfloat16, standard orientation (A on the input side). The embedding's matrix is
 // [vocabulary, hidden]: token t gains scale * b[t] A.
->>>>>>> main
 struct LoraPair {
   int rank = 0;
   float scale = 0;          // alpha / r, or alpha / sqrt(r) with rsLoRA; per module

@@ -3,10 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-<<<<<<< HEAD
-#include "tests/checkpoint/safetensors_writer.h"
-=======
->>>>>>> main
 #include "model/arch/gpt_oss.h"
 #include "tests/checkpoint/safetensors_writer.h"
 
