@@ -52,7 +52,8 @@ class LoraWeights {
   virtual size_t bytes() const = 0;
 };
 
-// A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. For the embedding, a lookup, A is [rank, out] and B [in, rank].
+// A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. The embedding,
+// a lookup, takes the token's row of it: scale * B[token] A.
 struct LoraSource {
   int rank = 0;                 // 0: this expert is not adapted
   float scale = 0;

@@ -15,11 +15,8 @@ PreparedAdapter::PreparedAdapter(const Adapter& adapter, const LinearTable& tabl
              spec->experts == module.spec->experts);
     std::vector<LoraSource> sources;
     for (const LoraPair& pair : module.experts) {
-      // An embedding is a lookup: A takes the token, B gives the hidden state.
-      const bool lookup = spec->stage == Stage::kEmbedding;
-      const size_t a_size = pair.rank * (lookup ? spec->out : spec->in);
-      const size_t b_size = pair.rank * (lookup ? spec->in : spec->out);
-      LK_CHECK(pair.a.size() == a_size && pair.b.size() == b_size);
+      LK_CHECK(pair.a.size() == static_cast<size_t>(pair.rank * spec->in) &&
+               pair.b.size() == static_cast<size_t>(pair.rank * spec->out));
       sources.push_back({pair.rank, pair.scale, pair.a.data(), pair.b.data()});
     }
     std::unique_ptr<LoraWeights>& slot = linears_[spec - table.linears.data()];

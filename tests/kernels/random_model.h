@@ -96,8 +96,7 @@ struct RandomLora {
   std::vector<std::vector<uint16_t>> a, b;
   std::vector<LoraSource> sources;
   RandomLora(Rng& rng, const LinearSpec& spec, std::vector<int> ranks) {
-    const bool lookup = spec.stage == Stage::kEmbedding;
-    const int64_t in = lookup ? spec.out : spec.in, out = lookup ? spec.in : spec.out;
+    const int64_t in = spec.in, out = spec.out;
     for (int rank : ranks) {
       auto& av = a.emplace_back();
       auto& bv = b.emplace_back();

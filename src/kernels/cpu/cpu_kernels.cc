@@ -43,14 +43,11 @@ class CpuKernels : public Kernels {
       unpack_row(table, batch.token_ids[t], out);
       const PackedLora::Pair* pair = lora_pair(args.embedding, batch.adapter[t], 0);
       if (!pair) return;
-      // A lookup: A's column of the token takes the place of A x.
-      for (int64_t i = 0; i < table.in; ++i) {
-        float sum = 0;
-        for (int r = 0; r < pair->rank; ++r) {
-          sum += pair->scale * bf16_to_f32(pair->a[r * table.out + batch.token_ids[t]]) *
-                 bf16_to_f32(pair->b[(i / kRows * pair->rank + r) * kRows + i % kRows]);
-        }
-        out[i] += sum;
+      const int64_t token = batch.token_ids[t];
+      const uint16_t* b = pair->b + (token / kRows * pair->rank) * kRows + token % kRows;
+      for (int r = 0; r < pair->rank; ++r) {
+        const float z = pair->scale * bf16_to_f32(b[int64_t{r} * kRows]);
+        for (int64_t i = 0; i < table.in; ++i) out[i] += z * bf16_to_f32(pair->a[r * table.in + i]);
       }
     });
   }

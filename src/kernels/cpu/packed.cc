@@ -120,24 +120,21 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
 
 std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec, std::span<const LoraSource> experts) {
   auto packed = std::make_unique<PackedLora>();
-  const bool lookup = spec.stage == Stage::kEmbedding;
-  const int64_t a_cols = lookup ? spec.out : spec.in;
-  const int64_t b_rows = lookup ? spec.in : spec.out;
-  const int64_t groups = row_group_count(b_rows, lookup ? RowOrder::kPlain : spec.row_order);
+  const int64_t groups = row_group_count(spec.out, spec.row_order);
   size_t values = 0;
-  for (const LoraSource& e : experts) values += size_t(e.rank) * (a_cols + groups * kRows);
+  for (const LoraSource& e : experts) values += size_t(e.rank) * (spec.in + groups * kRows);
   packed->storage = AlignedBuffer(values * sizeof(uint16_t));
   uint16_t* next = packed->storage.as<uint16_t>();
   for (const LoraSource& e : experts) {
     PackedLora::Pair pair{e.rank, e.scale, nullptr, nullptr};
     if (e.rank > 0) {
       pair.a = next;
-      std::memcpy(next, e.a, e.rank * a_cols * sizeof(uint16_t));
-      next += e.rank * a_cols;
+      std::memcpy(next, e.a, e.rank * spec.in * sizeof(uint16_t));
+      next += e.rank * spec.in;
       pair.b = next;
       for (int64_t g = 0; g < groups; ++g) {
         for (int lane = 0; lane < kRows; ++lane) {
-          const int64_t row = logical_row(g, lane, b_rows, lookup ? RowOrder::kPlain : spec.row_order);
+          const int64_t row = logical_row(g, lane, spec.out, spec.row_order);
           if (row < 0) continue;
           for (int r = 0; r < e.rank; ++r) next[(g * e.rank + r) * kRows + lane] = e.b[row * e.rank + r];
         }

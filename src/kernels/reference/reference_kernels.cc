@@ -85,9 +85,8 @@ class ReferenceKernels : public Kernels {
       auto& pair = lora->experts[e];
       pair.rank = source.rank;
       pair.scale = source.scale;
-      const bool lookup = spec.stage == Stage::kEmbedding;
-      pair.a.assign(source.a, source.a + source.rank * (lookup ? spec.out : spec.in));
-      pair.b.assign(source.b, source.b + source.rank * (lookup ? spec.in : spec.out));
+      pair.a.assign(source.a, source.a + source.rank * spec.in);
+      pair.b.assign(source.b, source.b + source.rank * spec.out);
     }
     return lora;
   }
@@ -264,17 +263,17 @@ class ReferenceKernels : public Kernels {
     }
   }
 
-  // LoRA of a lookup: A's column of the token, through B. The table's A is [rank, vocab] and B is [H, rank].
+  // LoRA of a lookup: the token's row of scale * B A.
   static void add_embedding_lora(const Linear& linear, int slot, int32_t token, float* y) {
     if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot]) return;
     const auto& pair = static_cast<const ReferenceLora*>(linear.lora[slot])->experts[0];
-    const int64_t vocab = stored(linear).spec->out, hidden = stored(linear).spec->in;
-    for (int64_t o = 0; o < hidden && pair.rank > 0; ++o) {
+    const int64_t hidden = stored(linear).spec->in;
+    for (int64_t i = 0; i < hidden && pair.rank > 0; ++i) {
       double sum = 0;
       for (int r = 0; r < pair.rank; ++r) {
-        sum += double{bf16_to_f32(pair.a[r * vocab + token])} * bf16_to_f32(pair.b[o * pair.rank + r]);
+        sum += double{bf16_to_f32(pair.b[int64_t{token} * pair.rank + r])} * bf16_to_f32(pair.a[r * hidden + i]);
       }
-      y[o] = static_cast<float>(y[o] + pair.scale * sum);
+      y[i] = static_cast<float>(y[i] + pair.scale * sum);
     }
   }
 
