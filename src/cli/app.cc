@@ -9,6 +9,7 @@
 #include "cli/inspect.h"
 #include "cli/output.h"
 #include "cli/run.h"
+#include "cli/synth.h"
 
 namespace lk {
 namespace {
@@ -17,6 +18,7 @@ int dispatch(int argc, const char* const* argv) {
   const auto parsed = parse_flags(argc, argv);
   if (const auto* run = std::get_if<RunOptions>(&parsed)) return run_command(*run);
   if (const auto* inspect = std::get_if<InspectOptions>(&parsed)) return inspect_command(*inspect);
+  if (const auto* synth = std::get_if<SynthCommandOptions>(&parsed)) return synth_command(*synth);
   const auto& usage = std::get<UsageText>(parsed);
   if (usage.exit_code == kExitGood) {
     Output().write(usage.text);

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "model/synth.h"
+
 namespace lk {
 namespace {
 
@@ -104,6 +106,17 @@ void add_run(CLI::App& app, RunOptions& run) {
       ->check(CLI::Range(1, kMost));
 }
 
+void add_synth(CLI::App& app, SynthCommandOptions& synth) {
+  app.add_option("PRESET", synth.preset, "One of " + synth_presets())->required();
+  app.add_option("FOLDER", synth.folder, "Where to write it")->required();
+  app.add_option("--layers", synth.layers, "Keep this many layers; default: all")
+      ->check(CLI::Range(0, kMost));
+  app.add_option("--adapters", synth.adapters, "PEFT adapters to write into FOLDER/adapter0 ...")
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--rank", synth.rank, "Their rank")->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
+}
+
 // CLI11's messages may run over several lines.
 std::string one_sentence(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
@@ -113,9 +126,11 @@ std::string one_sentence(std::string text) {
 
 }  // namespace
 
-std::variant<RunOptions, InspectOptions, UsageText> parse_flags(int argc, const char* const* argv) {
+std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText> parse_flags(
+    int argc, const char* const* argv) {
   RunOptions run;
   InspectOptions inspect;
+  SynthCommandOptions synth;
   CLI::App app("Many LoRA adapters on one quantized Mixture-of-Experts language model.",
                "lorikeet");
   app.set_version_flag("--version", "lorikeet " LORIKEET_VERSION);
@@ -128,6 +143,9 @@ std::variant<RunOptions, InspectOptions, UsageText> parse_flags(int argc, const 
       "Say what a model is made of, what memory it takes, what runs it, and whether adapters fit");
   add_model_flags(*inspect_command, inspect.model, "[NAME=]PATH");
   inspect_command->add_flag("--json", inspect.json, "Print one JSON object");
+  CLI::App* synth_command = app.add_subcommand(
+      "synth", "Write a checkpoint of random weights in a published layout, for measurements");
+  add_synth(*synth_command, synth);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
@@ -139,6 +157,7 @@ std::variant<RunOptions, InspectOptions, UsageText> parse_flags(int argc, const 
                      kExitUsage};
   }
   if (inspect_command->parsed()) return inspect;
+  if (synth_command->parsed()) return synth;
   return run;
 }
 

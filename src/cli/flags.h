@@ -14,6 +14,7 @@ struct UsageText {
   int exit_code = 0;
 };
 
-std::variant<RunOptions, InspectOptions, UsageText> parse_flags(int argc, const char* const* argv);
+std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText> parse_flags(
+    int argc, const char* const* argv);
 
 }  // namespace lk

@@ -57,6 +57,14 @@ struct InspectOptions {
   bool json = false;
 };
 
+struct SynthCommandOptions {
+  std::string preset, folder;
+  int layers = 0;    // 0: all
+  int adapters = 0;  // adapter0, adapter1 ... inside the folder
+  int rank = 16;
+  uint64_t seed = 0;
+};
+
 // Exit codes.
 inline constexpr int kExitGood = 0;
 inline constexpr int kExitFailed = 1;  // some input line was bad, or stdout was closed
