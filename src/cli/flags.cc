@@ -20,6 +20,17 @@ CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std:
   return app.add_option(name, values, help)->allow_extra_args(false)->take_all();
 }
 
+// A flag whose value is one of a few words.
+template <typename T>
+void add_choice(CLI::App& app, const std::string& name, T& value,
+                const std::map<std::string, T>& choices, const std::string& help) {
+  std::vector<std::string> words;
+  for (const auto& [word, choice] : choices) words.push_back(word);
+  app.add_option_function<std::string>(
+         name, [&value, choices](const std::string& word) { value = choices.at(word); }, help)
+      ->check(CLI::IsMember(words));
+}
+
 void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_form) {
   app.add_option("MODEL", flags.model,
                  "Folder of the model: config.json, safetensors, tokenizer.json")
@@ -27,13 +38,10 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_f
   repeatable(app, "--lora", flags.lora,
              "An adapter in a PEFT folder and the name to call it by (may be repeated)")
       ->type_name(lora_form);
-  app.add_option("--lora-expert-orientation", flags.adapter_options.orientation,
-                 "Side of a square expert matrix that lora_A is on, where the adapter's files "
-                 "leave it open")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, ExpertOrientation>{
-                                              {"standard", ExpertOrientation::kStandard},
-                                              {"swapped", ExpertOrientation::kSwapped}})
-                      .description("{standard,swapped}"));
+  add_choice(
+      app, "--lora-expert-orientation", flags.adapter_options.orientation,
+      {{"standard", ExpertOrientation::kStandard}, {"swapped", ExpertOrientation::kSwapped}},
+      "Side of a square expert matrix that lora_A is on, where the adapter's files leave it open");
   app.add_option("--max-lora-rank", flags.adapter_options.max_rank,
                  "Refuse adapters of a larger rank")
       ->check(CLI::Range(1, 65536))
@@ -41,10 +49,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_f
   app.add_option("--kernels", flags.kernels,
                  "Kernels to run on, a name that `lorikeet inspect` lists; default: "
                  "LORIKEET_KERNELS, or the best");
-  app.add_option("--kv-dtype", flags.kv_type, "Number format of the KV cache; default: bf16")
-      ->transform(CLI::CheckedTransformer(
-                      std::map<std::string, KvType>{{"bf16", KvType::kBF16}, {"f32", KvType::kF32}})
-                      .description("{bf16,f32}"));
+  add_choice(app, "--kv-dtype", flags.kv_type, {{"bf16", KvType::kBF16}, {"f32", KvType::kF32}},
+             "Number format of the KV cache; default: bf16");
 }
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
@@ -98,9 +104,8 @@ void add_run(CLI::App& app, RunOptions& run) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--max-num-batched-tokens", run.max_num_batched_tokens,
-                 "Tokens of one step; at least --max-num-seqs")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+                 "Tokens of one step; default: 512, or --max-num-seqs if that is more")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-model-len", run.max_model_len,
                  "Longest context, prompt and answer; default: the model's")
       ->check(CLI::Range(1, kMost));

@@ -49,7 +49,8 @@ struct RunOptions {
   std::optional<int> logprobs;
   bool prompt_logprobs = false;
   int threads = 0;
-  int max_num_seqs = 32, max_num_batched_tokens = 512, max_model_len = 0;
+  int max_num_seqs = 32, max_model_len = 0;
+  std::optional<int> max_num_batched_tokens;
 };
 
 struct InspectOptions {

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace lk {
 namespace {
 
@@ -17,6 +19,17 @@ Status check_options(const RunOptions& options) {
     return invalid(
         "give --prompt, --chat or --input, or a prompt on stdin (see lorikeet run --help)");
   }
+  if (options.max_num_batched_tokens && *options.max_num_batched_tokens < options.max_num_seqs) {
+    return invalid("--max-num-batched-tokens must be at least --max-num-seqs ({}), not {}",
+                   options.max_num_seqs, *options.max_num_batched_tokens);
+  }
+  LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
+  for (const std::string& name : options.adapters) {
+    const auto named = [&name](const LoraFlag& flag) { return flag.name == name; };
+    if (name != "base" && std::none_of(lora.begin(), lora.end(), named)) {
+      return fail(ErrorKind::kNotFound, "--adapter {}: no --lora has that name", name);
+    }
+  }
   return {};
 }
 
@@ -25,9 +38,10 @@ Result<int> answer(const RunOptions& options, Output& output) {
   if (options.input && *options.input != "-" && access(options.input->c_str(), R_OK) != 0) {
     return fail(ErrorKind::kNotFound, "cannot open the input file {}", *options.input);
   }
+  LK_RETURN_IF_ERROR(check_model_folder(options.model.model));
+  LK_ASSIGN_OR_RETURN(const HfConfig config, HfConfig::read(options.model.model));
+  LK_ASSIGN_OR_RETURN(const RequestDefaults defaults, request_defaults(options, config));
   LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));
-  LK_ASSIGN_OR_RETURN(const RequestDefaults defaults, request_defaults(options, session->config()));
-  for (const std::string& name : options.adapters) LK_RETURN_IF_ERROR(session->adapter(name));
   watch_interrupts();
   return options.input ? run_lines(options, *session, defaults, output)
                        : run_prompt(options, *session, defaults, output);

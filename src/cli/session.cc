@@ -52,7 +52,6 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
   std::unique_ptr<Session> session(new Session);
   const std::string& folder = options.model.model;
-  LK_ASSIGN_OR_RETURN(session->config_, HfConfig::read(folder));
   LK_ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
   auto chat_template = ChatTemplate::load(folder);
   if (chat_template) {
@@ -81,7 +80,8 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
 
   EngineOptions engine_options;
   engine_options.max_sequences = options.max_num_seqs;
-  engine_options.max_step_tokens = options.max_num_batched_tokens;
+  engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
+      std::max(engine_options.max_step_tokens, options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len;
   engine_options.adapter_slots = model_options.adapter_slots;
   LK_ASSIGN_OR_RETURN(

@@ -27,7 +27,6 @@ class Session {
   static Result<std::unique_ptr<Session>> load(const RunOptions& options);
 
   Engine& engine() { return *engine_; }
-  const HfConfig& config() const { return config_; }
   // Null for "base". Errors: kNotFound, naming the adapters that are loaded.
   Result<std::shared_ptr<const EngineAdapter>> adapter(const std::string& name) const;
 
@@ -42,7 +41,6 @@ class Session {
   Session() = default;
   Status load_adapters(const RunOptions& options, const std::vector<LoraFlag>& flags);
 
-  HfConfig config_;
   std::unique_ptr<Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;

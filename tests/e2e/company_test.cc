@@ -1,0 +1,102 @@
+// A request's tokens and logprobs are the same bits alone and in any company, whatever the chunks,
+// and after a preemption.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cli/session.h"
+
+namespace lk {
+namespace {
+
+struct Bits {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs, prompt_logprobs;
+  bool operator==(const Bits&) const = default;
+};
+
+// Runs every request through a new engine over `model` and returns what each got.
+std::vector<Bits> run(Model& model, const std::vector<Request>& requests,
+                      const EngineOptions& options, uint64_t& preemptions) {
+  auto engine = Engine::create(model, {}, options);
+  if (!engine) {
+    ADD_FAILURE() << engine.error().message;
+    return {};
+  }
+  std::map<RequestId, size_t> positions;
+  for (size_t i = 0; i < requests.size(); ++i) positions[*(*engine)->submit(requests[i])] = i;
+  std::vector<Bits> out(requests.size());
+  std::vector<TokenEvent> events;
+  while (!(*engine)->idle()) {
+    events.clear();
+    (*engine)->step(events);
+    for (const TokenEvent& event : events) {
+      Bits& bits = out[positions.at(event.request)];
+      if (event.token >= 0)
+        bits.tokens.push_back(event.token), bits.logprobs.push_back(event.logprob);
+      bits.prompt_logprobs.insert(bits.prompt_logprobs.end(), event.prompt_logprobs.begin(),
+                                  event.prompt_logprobs.end());
+    }
+  }
+  preemptions = (*engine)->stats().preemptions;
+  return out;
+}
+
+TEST(Company, BitsDoNotDependOnIt) {
+  const std::string folder = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
+  ModelOptions model_options;
+  model_options.adapter_slots = 2;
+  auto model = Model::load(folder, model_options);
+  ASSERT_TRUE(model) << model.error().message;
+  std::vector<std::shared_ptr<const EngineAdapter>> adapters = {nullptr};
+  for (const char* name : {"sql", "json", "math"}) {
+    auto adapter = load_peft_adapter(folder + "/adapters/" + name, name, (*model)->linears(), {});
+    ASSERT_TRUE(adapter) << adapter.error().message;
+    const uint64_t identity = (*adapter)->identity;
+    adapters.push_back(std::make_shared<EngineAdapter>(
+        EngineAdapter{name, identity, (*model)->prepare_adapter(*adapter)}));
+  }
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    Request request;
+    for (int t = 0; t < 20 + 37 * i; ++t)
+      request.prompt.push_back((t * 131 + i * 17 + t * t % 97) % 4000);
+    request.adapter = adapters[i % adapters.size()];
+    request.max_tokens = 24;
+    request.ignore_eos = true;
+    request.logprobs = 0;
+    request.prompt_logprobs = i % 2 == 0;
+    if (i >= 4) request.sampling.temperature = 0.8f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    requests.push_back(std::move(request));
+  }
+  uint64_t preemptions = 0;
+  std::vector<Bits> alone;
+  for (const Request& request : requests) {
+    alone.push_back(run(**model, {request},
+                        {.max_model_len = 512, .kv_bytes = 64 << 20, .adapter_slots = 2},
+                        preemptions)
+                        .at(0));
+  }
+  EXPECT_EQ(run(**model, requests, {.max_model_len = 512, .kv_bytes = 64 << 20, .adapter_slots = 2},
+                preemptions),
+            alone);
+  EXPECT_EQ(run(**model, requests,
+                {.max_sequences = 5,
+                 .max_step_tokens = 19,
+                 .max_model_len = 512,
+                 .kv_bytes = 64 << 20,
+                 .adapter_slots = 2},
+                preemptions),
+            alone);
+  // Room for little more than one sequence of 305 tokens.
+  EXPECT_EQ(
+      run(**model, requests,
+          {.max_step_tokens = 64, .max_model_len = 305, .kv_bytes = 900'000, .adapter_slots = 2},
+          preemptions),
+      alone);
+  EXPECT_GT(preemptions, 0u);
+}
+
+}  // namespace
+}  // namespace lk
