@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "adapters/adapter_fixture.h"
+#include "tests/adapters/adapter_fixture.h"
 #include "checkpoint/safetensors.h"
 
 namespace lk {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "adapters/adapter_fixture.h"
+#include "tests/adapters/adapter_fixture.h"
 #include "base/numeric.h"
 
 namespace lk {
