@@ -1,4 +1,4 @@
-#include "adapters/adapter_fixture.h"
+#include "tests/adapters/adapter_fixture.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

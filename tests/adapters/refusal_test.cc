@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "adapters/adapter_fixture.h"
+#include "tests/adapters/adapter_fixture.h"
 
 namespace lk {
 namespace {
