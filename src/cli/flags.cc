@@ -131,8 +131,7 @@ std::string one_sentence(std::string text) {
 
 }  // namespace
 
-std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText> parse_flags(
-    int argc, const char* const* argv) {
+ParsedFlags parse_flags(int argc, const char* const* argv) {
   RunOptions run;
   InspectOptions inspect;
   SynthCommandOptions synth;

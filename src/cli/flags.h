@@ -14,7 +14,9 @@ struct UsageText {
   int exit_code = 0;
 };
 
-std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText> parse_flags(
-    int argc, const char* const* argv);
+// The subcommand that was asked for.
+using ParsedFlags = std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText>;
+
+ParsedFlags parse_flags(int argc, const char* const* argv);
 
 }  // namespace lk

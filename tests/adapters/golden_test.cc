@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/adapters/adapter_fixture.h"
 #include "checkpoint/safetensors.h"
+#include "tests/adapters/adapter_fixture.h"
 
 namespace lk {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/adapters/adapter_fixture.h"
 #include "base/numeric.h"
+#include "tests/adapters/adapter_fixture.h"
 
 namespace lk {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <random>
 
-#include "tests/adapters/adapter_fixture.h"
 #include "base/numeric.h"
+#include "tests/adapters/adapter_fixture.h"
 
 namespace lk {
 namespace {

@@ -5,7 +5,7 @@
 namespace lk {
 namespace {
 
-std::variant<RunOptions, InspectOptions, UsageText> parse(std::vector<const char*> args) {
+ParsedFlags parse(std::vector<const char*> args) {
   args.insert(args.begin(), "lorikeet");
   return parse_flags(static_cast<int>(args.size()), args.data());
 }
