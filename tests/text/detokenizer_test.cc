@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "text/tokenizer_golden.h"
+#include "tests/text/tokenizer_golden.h"
 #include "text/utf8_repair.h"
 
 namespace lk {

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "text/byte_level.h"
-#include "text/tokenizer_golden.h"
+#include "tests/text/tokenizer_golden.h"
 
 namespace lk {
 namespace {
