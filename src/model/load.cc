@@ -36,6 +36,9 @@ Status pack_weights(const StoredModel& stored, const ModelOptions& options, Deco
   for (const StoredLinear& linear : stored.linears) {
     LK_RETURN_IF_ERROR(check_finite(linear));
     parts.weights.push_back(parts.kernels->pack(linear, drop));
+    for (const StoredTensor& tensor : linear.tensors) {
+      if (drop && tensor.mapped) drop_mapped_pages(tensor.view.data, tensor.view.bytes());
+    }
     parts.info.weight_bytes += parts.weights.back()->bytes();
     done += stored_bytes(linear);
     if (options.progress) options.progress(done, total);

@@ -49,15 +49,24 @@ void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, i
   }
 }
 
+// Rows packed between two gifts of mapped pages: 32 MiB of the file. A vocabulary's matrix has over a gigabyte.
+int64_t rows_at_once(int64_t row_bytes) {
+  return std::max<int64_t>(1, (int64_t{32} << 20) / row_bytes / kRows) * kRows;
+}
+
 void pack_table(const StoredLinear& linear, PackedWeights& packed, bool drop) {
   packed.row_major = true;
   packed.row_bytes = code_bytes(linear.format->element, packed.in);
   packed.codes = AlignedBuffer(packed.out * packed.row_bytes);
   for (const StoredMatrix& m : linear.experts[0]) {
-    for (int64_t r = 0; r < m.rows; ++r) {
-      std::memcpy(packed.codes.data() + r * packed.row_bytes, m.codes + r * m.row_bytes, packed.row_bytes);
+    const int64_t step = rows_at_once(m.row_bytes);
+    for (int64_t first = 0; first < m.rows; first += step) {
+      const int64_t end = std::min(m.rows, first + step);
+      for (int64_t r = first; r < end; ++r) {
+        std::memcpy(packed.codes.data() + r * packed.row_bytes, m.codes + r * m.row_bytes, packed.row_bytes);
+      }
+      if (drop) drop_mapped_pages(m.codes + first * m.row_bytes, (end - first) * m.row_bytes);
     }
-    if (drop) drop_mapped_pages(m.codes, m.rows * m.row_bytes);
   }
 }
 
@@ -104,12 +113,21 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   if (linear.bias.data) packed->bias.assign(groups * kRows, 0.0f);
 
   std::vector<std::vector<uint32_t>> rows(pool.threads());
-  // One expert at a time where pages are dropped, so that file and copy are never both resident in whole.
+  // Where pages are dropped, file and copy are never both resident in whole: one expert at a time, a dense matrix by blocks of rows.
   for (int e = 0; e < packed->experts; ++e) {
-    pool.run(packed->row_groups, 4, [&](int64_t group, int thread) {
-      rows[thread].resize(packed->words * kRows);
-      pack_group(linear, *packed, e, group, rows[thread].data());
-    });
+    const StoredMatrix& front = linear.experts[e][0];
+    const bool by_rows = drop && !packed->gated && linear.experts[e].size() == 1 && !front.transposed;
+    const int64_t step = by_rows ? rows_at_once(front.row_bytes) / kRows : packed->row_groups;
+    for (int64_t first = 0; first < packed->row_groups; first += step) {
+      const int64_t count = std::min(step, packed->row_groups - first);
+      pool.run(count, 4, [&](int64_t i, int thread) {
+        rows[thread].resize(packed->words * kRows);
+        pack_group(linear, *packed, e, first + i, rows[thread].data());
+      });
+      if (!by_rows) continue;
+      const int64_t row = first * kRows, end = std::min(front.rows, row + count * kRows);
+      drop_mapped_pages(front.codes + row * front.row_bytes, (end - row) * front.row_bytes);
+    }
     if (!drop) continue;
     for (const StoredMatrix& m : linear.experts[e]) {
       drop_mapped_pages(m.codes, static_cast<size_t>(code_bytes(linear.format->element, m.cols)) * m.rows);
