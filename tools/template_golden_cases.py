@@ -513,7 +513,6 @@ words|sort(case_sensitive=true)
 words|sort(true)
 users|sort(attribute='age')|map(attribute='name')|list
 users|sort(attribute='age,name')|map(attribute='name')|list
-mixed|sort
 d|dictsort
 d|dictsort(reverse=true)
 {'b': 1, 'A': 2}|dictsort(true)

@@ -16,7 +16,8 @@ std::tm local_time() {
   return out;
 }
 
-// One message as the template sees it: without null fields, and with its reasoning under every name that templates read.
+// One message as the template sees it: without null fields, and with its reasoning under every name
+// that templates read.
 OrderedJson normalize_message(const OrderedJson& message) {
   OrderedJson out = OrderedJson::object();
   const OrderedJson* reasoning = nullptr;
@@ -35,12 +36,16 @@ OrderedJson normalize_message(const OrderedJson& message) {
   return out;
 }
 
-Result<std::string> named_template(const OrderedJson& list, std::string_view wanted, const std::string& path) {
+Result<std::string> named_template(const OrderedJson& list, std::string_view wanted,
+                                   const std::string& path) {
   for (const auto& entry : list) {
     const auto name = entry.is_object() ? entry.find("name") : entry.end();
     const auto source = entry.is_object() ? entry.find("template") : entry.end();
-    if (!entry.is_object() || name == entry.end() || source == entry.end() || !name->is_string() || !source->is_string()) {
-      return invalid("{}: chat_template is a list, but an entry is no object with a name and a template", path);
+    if (!entry.is_object() || name == entry.end() || source == entry.end() || !name->is_string() ||
+        !source->is_string()) {
+      return invalid(
+          "{}: chat_template is a list, but an entry is no object with a name and a template",
+          path);
     }
     if (name->get_ref<const std::string&>() == wanted) return source->get<std::string>();
   }
@@ -81,12 +86,16 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
     }
   } else if (field == config.end() || field->is_null()) {
     return fail(ErrorKind::kNotFound,
-                "{} has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", model_dir);
+                "{} has no chat template: neither chat_template.jinja nor chat_template in "
+                "tokenizer_config.json",
+                model_dir);
   } else if (field->is_string()) {
-    LK_ASSIGN_OR_RETURN(out, parse(field->get<std::string>(), "tokenizer_config.json chat_template"));
+    LK_ASSIGN_OR_RETURN(out,
+                        parse(field->get<std::string>(), "tokenizer_config.json chat_template"));
   } else if (field->is_array()) {
     LK_ASSIGN_OR_RETURN(std::string source, named_template(*field, "default", config_path));
-    LK_ASSIGN_OR_RETURN(out, parse(std::move(source), "tokenizer_config.json chat_template 'default'"));
+    LK_ASSIGN_OR_RETURN(out,
+                        parse(std::move(source), "tokenizer_config.json chat_template 'default'"));
     if (auto tool_use = named_template(*field, "tool_use", config_path)) {
       tool_source = std::move(*tool_use);
       tool_name = "tokenizer_config.json chat_template 'tool_use'";
@@ -98,25 +107,31 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
     LK_ASSIGN_OR_RETURN(out->with_tools_, jinja::Template::parse(tool_source, tool_name));
   }
 
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
     auto token = config.find(name);
     if (token == config.end() || token->is_null()) continue;
-    const OrderedJson& text = token->is_object() && token->contains("content") ? (*token)["content"] : *token;
-    if (!text.is_string()) return invalid("{}: {} is neither text nor an object with text as content", config_path, name);
+    const OrderedJson& text =
+        token->is_object() && token->contains("content") ? (*token)["content"] : *token;
+    if (!text.is_string())
+      return invalid("{}: {} is neither text nor an object with text as content", config_path,
+                     name);
     out->special_tokens_.emplace_back(name, std::make_shared<const OrderedJson>(text));
   }
   return *std::move(out);
 }
 
 Result<std::string> ChatTemplate::render(const OrderedJson& messages, const OrderedJson& tools,
-                                         const OrderedJson& extra_variables, bool add_generation_prompt) const {
+                                         const OrderedJson& extra_variables,
+                                         bool add_generation_prompt) const {
   if (!messages.is_array()) return invalid("messages must be an array");
   if (!tools.is_null() && !tools.is_array()) return invalid("tools must be an array or null");
   if (!extra_variables.is_null() && !extra_variables.is_object()) {
     return invalid("the template's variables must be an object");
   }
   if (messages.empty()) {
-    return invalid("Cannot apply chat template to an empty conversation. Provide at least one message.");
+    return invalid(
+        "Cannot apply chat template to an empty conversation. Provide at least one message.");
   }
   OrderedJson chat = OrderedJson::array();
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -1,5 +1,5 @@
-// The parsed template. Each node knows the names it uses (declare, bind: while parsing) and how to run (eval, exec).
-// Constant after parsing: any number of threads may run it.
+// The parsed template. Each node knows the names it uses (declare, bind: while parsing) and how to
+// run (eval, exec). Constant after parsing: any number of threads may run it.
 #pragma once
 
 #include <functional>

@@ -141,7 +141,8 @@ Value ConditionalExpr::do_eval(Context& cx) const {
   if (truthy(cx.rt, test->eval(cx))) return then->eval(cx);
   if (otherwise) return otherwise->eval(cx);
   return Value::undefined(fmt::format(
-      "the inline if-expression on line {} evaluated to false and no else section was defined.", line));
+      "the inline if-expression on line {} evaluated to false and no else section was defined.",
+      line));
 }
 
 Value AttributeExpr::get(Context& cx, const Value& from) const {
@@ -191,7 +192,8 @@ CallArgs ArgumentList::eval(Context& cx) const {
   }
   if (star_star) {
     const Value more = star_star->eval(cx);
-    if (!more.is_dict()) raise_error("argument after ** must be a mapping, not " + more.type_name());
+    if (!more.is_dict())
+      raise_error("argument after ** must be a mapping, not " + more.type_name());
     cx.rt.charge(static_cast<int64_t>(more.dict().entries().size()));
     for (const auto& [key, value] : more.dict().entries()) {
       if (!key.is_string()) raise_error("keywords must be strings");

@@ -1,4 +1,5 @@
-// What running a template needs besides its nodes: scopes and the place where text goes. One rendering, one thread.
+// What running a template needs besides its nodes: scopes and the place where text goes. One
+// rendering, one thread.
 #pragma once
 
 #include <memory>

@@ -99,7 +99,8 @@ void Target::assign(Context& cx, Value value) const {
   cx.rt.charge(1);
   if (!attribute.empty()) {
     const Value space = cx.variable(ref);
-    auto* target = space.kind() == Kind::kObject ? dynamic_cast<Namespace*>(&space.object()) : nullptr;
+    auto* target =
+        space.kind() == Kind::kObject ? dynamic_cast<Namespace*>(&space.object()) : nullptr;
     if (target == nullptr) raise_error("cannot assign attribute on non-namespace object");
     target->set(attribute, std::move(value));
     return;
@@ -118,7 +119,8 @@ void Target::assign(Context& cx, Value value) const {
     raise_error(fmt::format("too many values to unpack (expected {})", parts.size()));
   }
   if (items.size() < parts.size()) {
-    raise_error(fmt::format("not enough values to unpack (expected {}, got {})", parts.size(), items.size()));
+    raise_error(fmt::format("not enough values to unpack (expected {}, got {})", parts.size(),
+                            items.size()));
   }
   for (size_t i = 0; i < parts.size(); ++i) parts[i].assign(cx, items[i]);
 }
@@ -158,7 +160,8 @@ Flow FilterBlockStmt::exec(Context& cx) const {
     const Flow flow = body.exec(cx);
     if (flow != Flow::kNext) return flow;
   }
-  cx.write(to_str(cx.rt, static_cast<const FilterExpr&>(*filter).apply(cx, Value::string(std::move(text)))));
+  cx.write(to_str(
+      cx.rt, static_cast<const FilterExpr&>(*filter).apply(cx, Value::string(std::move(text)))));
   return Flow::kNext;
 }
 

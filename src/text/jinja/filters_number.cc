@@ -42,15 +42,18 @@ bool parse_real(std::string_view source, double* out) {
   const bool negative = !body.empty() && body[0] == '-';
   if (!body.empty() && (body[0] == '-' || body[0] == '+')) body.remove_prefix(1);
   if (body == "inf" || body == "infinity" || body == "nan") {
-    *out = body == "nan" ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    *out = body == "nan" ? std::numeric_limits<double>::quiet_NaN()
+                         : std::numeric_limits<double>::infinity();
     if (negative) *out = -*out;
     return true;
   }
   if (body.empty() || !(is_decimal(body[0]) || body[0] == '.')) return false;
   const auto result = std::from_chars(body.data(), body.data() + body.size(), *out);
   if (result.ptr != body.data() + body.size()) return false;
-  if (result.ec == std::errc::result_out_of_range) *out = std::strtod(std::string(body).c_str(), nullptr);
-  else if (result.ec != std::errc()) return false;
+  if (result.ec == std::errc::result_out_of_range)
+    *out = std::strtod(std::string(body).c_str(), nullptr);
+  else if (result.ec != std::errc())
+    return false;
   if (negative) *out = -*out;
   return true;
 }
@@ -73,7 +76,9 @@ bool parse_integer(std::string_view source, int64_t base, __int128* out) {
   if (body.empty()) return false;
   __int128 value = 0;
   for (const char c : body) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : std::isalpha(static_cast<unsigned char>(c)) != 0 ? (c | 0x20) - 'a' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'                               ? c - '0'
+                      : std::isalpha(static_cast<unsigned char>(c)) != 0 ? (c | 0x20) - 'a' + 10
+                                                                         : 99;
     if (digit >= base) return false;
     value = value * base + digit;
     if (value > std::numeric_limits<uint64_t>::max()) raise_error("integer out of range (64 bits)");
@@ -95,12 +100,14 @@ Value to_int(Runtime&, const Value& v, const CallArgs& args) {
   const int64_t base = a.integer(1, 10);
   __int128 whole = 0;
   double real = 0;
-  if (v.is_undefined()) raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
+  if (v.is_undefined())
+    raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
   if (v.is_string()) {
     if (base == 0 || (base >= 2 && base <= 36)) {
       if (parse_integer(v.text(), base, &whole)) return Value::wide_integer(whole);
     }
-    if (parse_real(v.text(), &real) && truncate_real(real, &whole)) return Value::wide_integer(whole);
+    if (parse_real(v.text(), &real) && truncate_real(real, &whole))
+      return Value::wide_integer(whole);
   } else if (v.is_integral()) {
     return Value::wide_integer(v.as_wide());
   } else if (v.is_number() && truncate_real(v.as_real(), &whole)) {
@@ -112,7 +119,8 @@ Value to_int(Runtime&, const Value& v, const CallArgs& args) {
 Value to_float(Runtime&, const Value& v, const CallArgs& args) {
   const Arguments a("float", args, {"default"});
   double real = 0;
-  if (v.is_undefined()) raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
+  if (v.is_undefined())
+    raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
   if (v.is_number()) return Value::real(v.as_real());
   if (v.is_string() && parse_real(v.text(), &real)) return Value::real(real);
   return a.has(0) ? a[0] : Value::real(0);
@@ -135,7 +143,8 @@ Value round_number(Runtime&, const Value& v, const CallArgs& args) {
   }
   const int64_t precision = a.integer(0, 0);
   if (v.is_undefined()) raise_error(fmt::format("type Undefined doesn't define __round__ method"));
-  if (!v.is_number()) raise_error(fmt::format("type {} doesn't define __round__ method", v.type_name()));
+  if (!v.is_number())
+    raise_error(fmt::format("type {} doesn't define __round__ method", v.type_name()));
   if (precision > 300 || precision < -300) raise_error("round()'s precision is out of range");
   if (method != "common") {
     const double scale = std::pow(10.0, static_cast<double>(precision));
@@ -161,7 +170,8 @@ Value round_number(Runtime&, const Value& v, const CallArgs& args) {
     return Value::real(std::nearbyint(value / scale) * scale);
   }
   // Through decimal text, which rounds the exact value, half to even.
-  return Value::real(std::strtod(fmt::format("{:.{}f}", value, static_cast<int>(precision)).c_str(), nullptr));
+  return Value::real(
+      std::strtod(fmt::format("{:.{}f}", value, static_cast<int>(precision)).c_str(), nullptr));
 }
 
 Value file_size(Runtime& rt, const Value& v, const CallArgs& args) {
@@ -175,7 +185,8 @@ Value file_size(Runtime& rt, const Value& v, const CallArgs& args) {
   const bool binary = a.flag(rt, 0, false);
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return Value::string("1 Byte");
-  if (bytes < base) return Value::string(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -9e18))));
+  if (bytes < base)
+    return Value::string(fmt::format("{} Bytes", static_cast<int64_t>(std::max(bytes, -9e18))));
   static constexpr char kPrefixes[] = "kMGTPEZY";
   double unit = base;
   size_t i = 0;
@@ -184,12 +195,13 @@ Value file_size(Runtime& rt, const Value& v, const CallArgs& args) {
     if (bytes < unit || i == 7) break;
   }
   const std::string prefix(1, binary && i == 0 ? 'K' : kPrefixes[i]);
-  return Value::string(fmt::format("{:.1f} {}{}", base * bytes / unit, prefix, binary ? "iB" : "B"));
+  return Value::string(
+      fmt::format("{:.1f} {}{}", base * bytes / unit, prefix, binary ? "iB" : "B"));
 }
 
 constexpr FilterRow kRows[] = {
-    {"default", &default_value}, {"d", &default_value},    {"int", &to_int},
-    {"float", &to_float},        {"abs", &absolute},       {"round", &round_number},
+    {"default", &default_value},    {"d", &default_value}, {"int", &to_int},
+    {"float", &to_float},           {"abs", &absolute},    {"round", &round_number},
     {"filesizeformat", &file_size},
 };
 

@@ -16,7 +16,9 @@
 namespace lk::jinja {
 namespace {
 
-Value generator(std::vector<Value> items) { return Value::object(std::make_shared<Generator>(std::move(items))); }
+Value generator(std::vector<Value> items) {
+  return Value::object(std::make_shared<Generator>(std::move(items)));
+}
 
 Value ignore_case(Runtime& rt, const Value& value) {
   if (!value.is_string()) return value;
@@ -38,8 +40,11 @@ class AttributePath {
     while (true) {
       const size_t dot = rest.find('.');
       const std::string_view part = rest.substr(0, dot);
-      const bool index = !part.empty() && part.size() < 18 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-      parts_.push_back(index ? Value::integer(std::stoll(std::string(part))) : Value::string(std::string(part)));
+      const bool index =
+          !part.empty() && part.size() < 18 &&
+          std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+      parts_.push_back(index ? Value::integer(std::stoll(std::string(part)))
+                             : Value::string(std::string(part)));
       if (dot == rest.npos) break;
       rest.remove_prefix(dot + 1);
     }
@@ -58,7 +63,9 @@ class AttributePath {
   std::vector<Value> parts_;
 };
 
-AttributePath path_argument(const Arguments& a, size_t i) { return a.has(i) ? AttributePath(a[i]) : AttributePath(); }
+AttributePath path_argument(const Arguments& a, size_t i) {
+  return a.has(i) ? AttributePath(a[i]) : AttributePath();
+}
 
 using Key = std::function<Value(const Value&)>;
 
@@ -109,7 +116,8 @@ Value dictsort(Runtime& rt, const Value& v, const CallArgs& args) {
   const std::string& by = a.text(1, kKey);
   if (by != "key" && by != "value") raise_error("You can only sort by either \"key\" or \"value\"");
   if (!v.is_dict()) {
-    if (v.is_undefined()) raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
+    if (v.is_undefined())
+      raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
     raise_error(fmt::format("'{}' object has no attribute 'items'", v.type_name()));
   }
   const bool case_sensitive = a.flag(rt, 0, false);
@@ -146,7 +154,8 @@ Value first(Runtime& rt, const Value& v, const CallArgs& args) {
 
 void require_reversible(const Value& v) {
   const bool iterator = v.kind() == Kind::kObject && v.object().as_generator() != nullptr;
-  if (!is_iterable(v) || iterator) raise_error(fmt::format("'{}' object is not reversible", v.type_name()));
+  if (!is_iterable(v) || iterator)
+    raise_error(fmt::format("'{}' object is not reversible", v.type_name()));
 }
 
 Value last(Runtime& rt, const Value& v, const CallArgs& args) {
@@ -310,10 +319,12 @@ Value slice(Runtime& rt, const Value& v, const CallArgs& args) {
 Value attribute(Runtime& rt, const Value& v, const CallArgs& args) {
   const Arguments a("attr", args, {"name"}, 1);
   const std::string& name = a.text(0, {});
-  if (v.is_undefined()) raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
+  if (v.is_undefined())
+    raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
   // Attributes in Python's sense only: a dict's keys do not count.
   Value found = get_attribute(rt, v, name);
-  if (v.is_dict() && find_dict_method(name) == nullptr) return Value::undefined(no_attribute_message(v, name));
+  if (v.is_dict() && find_dict_method(name) == nullptr)
+    return Value::undefined(no_attribute_message(v, name));
   return found;
 }
 
@@ -334,6 +345,7 @@ Value map(Runtime& rt, const Value& v, const CallArgs& args) {
   rest.positional.erase(rest.positional.begin());
   for (const Value& item : list_of(rt, v)) {
     Runtime::Deeper deeper(rt);
+    rt.charge(3);
     out.push_back(filter(rt, item, rest));
   }
   return generator(std::move(out));
@@ -362,24 +374,48 @@ Value choose(Runtime& rt, const Value& v, const CallArgs& args, bool wanted, boo
   for (const Value& item : list_of(rt, v)) {
     rt.charge(1);
     const Value value = path.get(rt, item);
-    if ((test != nullptr ? test(rt, value, rest) : truthy(rt, value)) == wanted) out.push_back(item);
+    if ((test != nullptr ? test(rt, value, rest) : truthy(rt, value)) == wanted)
+      out.push_back(item);
   }
   return generator(std::move(out));
 }
-Value select(Runtime& rt, const Value& v, const CallArgs& args) { return choose(rt, v, args, true, false); }
-Value reject(Runtime& rt, const Value& v, const CallArgs& args) { return choose(rt, v, args, false, false); }
-Value selectattr(Runtime& rt, const Value& v, const CallArgs& args) { return choose(rt, v, args, true, true); }
-Value rejectattr(Runtime& rt, const Value& v, const CallArgs& args) { return choose(rt, v, args, false, true); }
+Value select(Runtime& rt, const Value& v, const CallArgs& args) {
+  return choose(rt, v, args, true, false);
+}
+Value reject(Runtime& rt, const Value& v, const CallArgs& args) {
+  return choose(rt, v, args, false, false);
+}
+Value selectattr(Runtime& rt, const Value& v, const CallArgs& args) {
+  return choose(rt, v, args, true, true);
+}
+Value rejectattr(Runtime& rt, const Value& v, const CallArgs& args) {
+  return choose(rt, v, args, false, true);
+}
 
 constexpr FilterRow kRows[] = {
-    {"sort", &sort},         {"dictsort", &dictsort},     {"items", &items},
-    {"list", &list},         {"length", &length},         {"count", &length},
-    {"first", &first},       {"last", &last},             {"reverse", &reverse},
-    {"join", &join},         {"min", &min},               {"max", &max},
-    {"sum", &sum},           {"unique", &unique},         {"groupby", &groupby},
-    {"batch", &batch},       {"slice", &slice},           {"attr", &attribute},
-    {"map", &map},           {"select", &select},         {"reject", &reject},
-    {"selectattr", &selectattr}, {"rejectattr", &rejectattr},
+    {"sort", &sort},
+    {"dictsort", &dictsort},
+    {"items", &items},
+    {"list", &list},
+    {"length", &length},
+    {"count", &length},
+    {"first", &first},
+    {"last", &last},
+    {"reverse", &reverse},
+    {"join", &join},
+    {"min", &min},
+    {"max", &max},
+    {"sum", &sum},
+    {"unique", &unique},
+    {"groupby", &groupby},
+    {"batch", &batch},
+    {"slice", &slice},
+    {"attr", &attribute},
+    {"map", &map},
+    {"select", &select},
+    {"reject", &reject},
+    {"selectattr", &selectattr},
+    {"rejectattr", &rejectattr},
 };
 
 }  // namespace

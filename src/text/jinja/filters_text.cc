@@ -27,10 +27,18 @@ Value string(Runtime& rt, const Value& v, const CallArgs& args) {
   const Arguments a("string", args, {});
   return soft_string(rt, v);
 }
-Value upper(Runtime& rt, const Value& v, const CallArgs& args) { return call_method(rt, v, "upper", args); }
-Value lower(Runtime& rt, const Value& v, const CallArgs& args) { return call_method(rt, v, "lower", args); }
-Value capitalize(Runtime& rt, const Value& v, const CallArgs& args) { return call_method(rt, v, "capitalize", args); }
-Value trim(Runtime& rt, const Value& v, const CallArgs& args) { return call_method(rt, v, "strip", args); }
+Value upper(Runtime& rt, const Value& v, const CallArgs& args) {
+  return call_method(rt, v, "upper", args);
+}
+Value lower(Runtime& rt, const Value& v, const CallArgs& args) {
+  return call_method(rt, v, "lower", args);
+}
+Value capitalize(Runtime& rt, const Value& v, const CallArgs& args) {
+  return call_method(rt, v, "capitalize", args);
+}
+Value trim(Runtime& rt, const Value& v, const CallArgs& args) {
+  return call_method(rt, v, "strip", args);
+}
 
 Value center(Runtime& rt, const Value& v, const CallArgs& args) {
   const Arguments a("center", args, {"width"});
@@ -50,7 +58,8 @@ Value title(Runtime& rt, const Value& v, const CallArgs& args) {
   const auto flush = [&](size_t end) {
     if (end == word) return;
     const size_t first = code_point_bytes(text, word);
-    out += to_upper(text.substr(word, first)) + to_lower(text.substr(word + first, end - word - first));
+    out += to_upper(text.substr(word, first)) +
+           to_lower(text.substr(word + first, end - word - first));
   };
   for (size_t i = 0, bytes = 0; i < text.size(); i += bytes) {
     const int32_t cp = code_point_at(text, i, &bytes);
@@ -106,7 +115,8 @@ Value indent(Runtime& rt, const Value& v, const CallArgs& args) {
   }
   const bool blank = a.flag(rt, 2, false);
   if (!v.is_string()) {
-    if (v.is_undefined()) raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
+    if (v.is_undefined())
+      raise_error(v.is_missing() ? "value is undefined" : v.undefined_info().message);
     raise_error(fmt::format("unsupported operand type(s) for +=: '{}' and 'str'", v.type_name()));
   }
   const std::string text = v.text() + "\n";
@@ -135,11 +145,13 @@ Value truncate(Runtime& rt, const Value& v, const CallArgs& args) {
   const int64_t length = a.integer(0, 255);
   const int64_t leeway = a.is_given(3) ? a.integer(3, 5) : 5;
   const auto end_length = static_cast<int64_t>(code_point_count(end));
-  if (length < end_length) raise_error(fmt::format("expected length >= {}, got {}", end_length, length));
+  if (length < end_length)
+    raise_error(fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) raise_error(fmt::format("expected leeway >= 0, got {}", leeway));
   if (length_of(rt, v) <= length || length_of(rt, v) - length <= leeway) return v;
   if (!v.is_string()) raise_error("truncate needs text");
-  std::string out = v.text().substr(0, byte_offset(v.text(), static_cast<size_t>(length - end_length)));
+  std::string out =
+      v.text().substr(0, byte_offset(v.text(), static_cast<size_t>(length - end_length)));
   if (!a.flag(rt, 1, false)) {
     if (const size_t space = out.rfind(' '); space != out.npos) out.resize(space);
   }
@@ -164,8 +176,8 @@ Value wordcount(Runtime& rt, const Value& v, const CallArgs& args) {
 void append_quoted(std::string_view text, bool for_query, std::string* out) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool plain = (byte < 0x80 && is_alnum(byte)) || c == '_' || c == '.' || c == '-' || c == '~' ||
-                       (c == '/' && !for_query);
+    const bool plain = (byte < 0x80 && is_alnum(byte)) || c == '_' || c == '.' || c == '-' ||
+                       c == '~' || (c == '/' && !for_query);
     if (plain) {
       *out += c;
     } else if (c == ' ' && for_query) {
@@ -225,15 +237,24 @@ Value to_json(Runtime& rt, const Value& v, const CallArgs& args) {
 }
 
 constexpr FilterRow kRows[] = {
-    {"string", &string},       {"upper", &upper},
-    {"lower", &lower},         {"capitalize", &capitalize},
-    {"trim", &trim},           {"center", &center},
-    {"title", &title},         {"replace", &replace},
-    {"format", &format},       {"escape", &escape},
-    {"e", &escape},            {"forceescape", &force_escape},
-    {"safe", &safe},           {"indent", &indent},
-    {"truncate", &truncate},   {"wordcount", &wordcount},
-    {"urlencode", &urlencode}, {"tojson", &to_json},
+    {"string", &string},
+    {"upper", &upper},
+    {"lower", &lower},
+    {"capitalize", &capitalize},
+    {"trim", &trim},
+    {"center", &center},
+    {"title", &title},
+    {"replace", &replace},
+    {"format", &format},
+    {"escape", &escape},
+    {"e", &escape},
+    {"forceescape", &force_escape},
+    {"safe", &safe},
+    {"indent", &indent},
+    {"truncate", &truncate},
+    {"wordcount", &wordcount},
+    {"urlencode", &urlencode},
+    {"tojson", &to_json},
 };
 
 }  // namespace

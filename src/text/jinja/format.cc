@@ -36,7 +36,8 @@ int parse_number(std::string_view text, size_t* at, int limit) {
   return value;
 }
 
-std::string pad(Runtime& rt, const Spec& spec, const std::string& sign, const std::string& body, char natural) {
+std::string pad(Runtime& rt, const Spec& spec, const std::string& sign, const std::string& body,
+                char natural) {
   const auto width = static_cast<size_t>(spec.width);
   const size_t length = code_point_count(sign) + code_point_count(body);
   if (length >= width) return sign + body;
@@ -73,7 +74,8 @@ std::string group_digits(std::string digits, char separator, size_t every) {
 std::string unsigned_text(unsigned __int128 value, int base, bool upper) {
   std::string out;
   do {
-    out += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<int>(value % static_cast<unsigned>(base))];
+    out += (upper ? "0123456789ABCDEF"
+                  : "0123456789abcdef")[static_cast<int>(value % static_cast<unsigned>(base))];
     value /= static_cast<unsigned>(base);
   } while (value != 0);
   std::reverse(out.begin(), out.end());
@@ -89,7 +91,8 @@ std::string real_text(double value, char type, int precision, bool alternate) {
   switch (type) {
     case 'f':
     case 'F':
-      return alternate ? fmt::format("{:#.{}f}", magnitude, digits) : fmt::format("{:.{}f}", magnitude, digits);
+      return alternate ? fmt::format("{:#.{}f}", magnitude, digits)
+                       : fmt::format("{:.{}f}", magnitude, digits);
     case 'e':
       return fmt::format("{:.{}e}", magnitude, digits);
     case 'E':
@@ -111,10 +114,12 @@ std::string format_integer(Runtime& rt, __int128 value, const Spec& spec) {
   const char type = spec.type == 0 ? 'd' : spec.type;
   const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   const bool negative = value < 0;
-  const auto magnitude = negative ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
+  const auto magnitude =
+      negative ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
   std::string sign = sign_text(negative, spec.sign);
   if (spec.alternate && base != 10) sign += std::string("0") + type;
-  std::string body = group_digits(unsigned_text(magnitude, base, type == 'X'), spec.group, base == 10 ? 3 : 4);
+  std::string body =
+      group_digits(unsigned_text(magnitude, base, type == 'X'), spec.group, base == 10 ? 3 : 4);
   return pad(rt, spec, sign, body, '>');
 }
 
@@ -175,7 +180,8 @@ Spec parse_spec(std::string_view text) {
 }
 
 [[noreturn]] void unknown_code(char code, const Value& value) {
-  raise_error(fmt::format("Unknown format code '{}' for object of type '{}'", code, value.type_name()));
+  raise_error(
+      fmt::format("Unknown format code '{}' for object of type '{}'", code, value.type_name()));
 }
 
 // One conversion of the % operator.
@@ -191,7 +197,8 @@ std::string convert(Runtime& rt, Spec spec, char code, const Value& value) {
       return pad(rt, spec, "", body, '>');
     }
     case 'c':
-      if (value.is_string() && code_point_count(value.text()) == 1) return pad(rt, spec, "", value.text(), '>');
+      if (value.is_string() && code_point_count(value.text()) == 1)
+        return pad(rt, spec, "", value.text(), '>');
       if (value.is_integral() && value.as_wide() >= 0 && value.as_wide() <= 0x10ffff) {
         std::string body;
         append_utf8(&body, static_cast<int32_t>(value.as_wide()));
@@ -209,7 +216,8 @@ std::string convert(Runtime& rt, Spec spec, char code, const Value& value) {
       if (value.is_number() && spec.type == 'd' && std::fabs(value.as_real()) < 9e18) {
         return format_integer(rt, static_cast<int64_t>(value.as_real()), spec);
       }
-      raise_error(fmt::format("%{} format: {} is required, not {}", code, spec.type == 'd' ? "a real number" : "an integer",
+      raise_error(fmt::format("%{} format: {} is required, not {}", code,
+                              spec.type == 'd' ? "a real number" : "an integer",
                               value.type_name()));
     }
     case 'e':
@@ -218,7 +226,8 @@ std::string convert(Runtime& rt, Spec spec, char code, const Value& value) {
     case 'F':
     case 'g':
     case 'G':
-      if (!value.is_number()) raise_error(fmt::format("must be real number, not {}", value.type_name()));
+      if (!value.is_number())
+        raise_error(fmt::format("must be real number, not {}", value.type_name()));
       if (spec.precision < 0) spec.precision = 6;
       return format_real(rt, value.as_real(), spec);
     default:
@@ -240,15 +249,19 @@ std::string format_value(Runtime& rt, const Value& value, std::string_view text)
     return pad(rt, spec, "", body, '<');
   }
   if (value.is_number()) {
-    const bool as_real = value.kind() == Kind::kFloat || (spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos);
+    const bool as_real =
+        value.kind() == Kind::kFloat ||
+        (spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos);
     if (as_real) {
-      if (spec.type != 0 && std::string_view("eEfFgGn%").find(spec.type) == std::string_view::npos) {
+      if (spec.type != 0 &&
+          std::string_view("eEfFgGn%").find(spec.type) == std::string_view::npos) {
         unknown_code(spec.type, value);
       }
       return format_real(rt, value.as_real(), spec);
     }
     if (spec.type == 'n') spec.type = 'd';
-    if (spec.type != 0 && std::string_view("bdoxX").find(spec.type) == std::string_view::npos) unknown_code(spec.type, value);
+    if (spec.type != 0 && std::string_view("bdoxX").find(spec.type) == std::string_view::npos)
+      unknown_code(spec.type, value);
     return format_integer(rt, value.as_wide(), spec);
   }
   raise_error(fmt::format("unsupported format string passed to {}.__format__", value.type_name()));
@@ -288,7 +301,8 @@ std::string format_percent(Runtime& rt, const Value& format, const Value& argume
     }
     Spec spec;
     bool zero = false;
-    for (; i < text.size() && std::string_view("-+ #0").find(text[i]) != std::string_view::npos; ++i) {
+    for (; i < text.size() && std::string_view("-+ #0").find(text[i]) != std::string_view::npos;
+         ++i) {
       if (text[i] == '-') spec.align = '<';
       if (text[i] == '+') spec.sign = '+';
       if (text[i] == ' ' && spec.sign != '+') spec.sign = ' ';
@@ -299,7 +313,8 @@ std::string format_percent(Runtime& rt, const Value& format, const Value& argume
       if (i < text.size() && text[i] == '*') {
         ++i;
         const int64_t value = index_of(next_argument());
-        if (value > limit || value < -limit) raise_error("a width or precision in a format is too large");
+        if (value > limit || value < -limit)
+          raise_error("a width or precision in a format is too large");
         return static_cast<int>(value);
       }
       return parse_number(text, &i, limit);
@@ -320,18 +335,21 @@ std::string format_percent(Runtime& rt, const Value& format, const Value& argume
       out += '%';
       continue;
     }
-    if (spec.precision > kMaxPrecision && code != 's' && code != 'r') raise_error("precision too big");
+    if (spec.precision > kMaxPrecision && code != 's' && code != 'r')
+      raise_error("precision too big");
     if (zero && spec.align == 0) {
       spec.fill = "0";
       spec.align = '=';
     }
     const Value& value = named != nullptr ? *named : next_argument();
-    if (format.is_safe() && code == 's' && value.is_string() && !value.is_safe()) raise_error("formatting safe text is not supported");
+    if (format.is_safe() && code == 's' && value.is_string() && !value.is_safe())
+      raise_error("formatting safe text is not supported");
     out += convert(rt, spec, code, value);
     rt.check_string(out.size());
   }
   const bool mapping_like = arguments.is_dict() || arguments.kind() == Kind::kList;
-  if ((many && used < arguments.items().size()) || (!many && used == 0 && !by_name && !mapping_like)) {
+  if ((many && used < arguments.items().size()) ||
+      (!many && used == 0 && !by_name && !mapping_like)) {
     raise_error("not all arguments converted during string formatting");
   }
   return out;
@@ -365,7 +383,8 @@ class BraceFormatter {
         if (text[end] == '}' && --open == 0) break;
       }
       if (end >= text.size()) {
-        raise_error(i + 1 >= text.size() ? "Single '{' encountered in format string" : "expected '}' before end of string");
+        raise_error(i + 1 >= text.size() ? "Single '{' encountered in format string"
+                                         : "expected '}' before end of string");
       }
       out += field(text.substr(i + 1, end - i - 1), depth);
       rt_.check_string(out.size());
@@ -404,20 +423,23 @@ class BraceFormatter {
     const size_t first_end = std::min(path.find_first_of(".["), path.size());
     const std::string_view first = path.substr(0, first_end);
     Value value;
-    const bool numeric = !first.empty() && std::all_of(first.begin(), first.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool numeric = !first.empty() && std::all_of(first.begin(), first.end(),
+                                                       [](char c) { return c >= '0' && c <= '9'; });
     if (first.empty() || numeric) {
       if (first.empty() == manual_ && (automatic_ || manual_)) {
         raise_error("cannot switch from manual field specification to automatic field numbering");
       }
       (first.empty() ? automatic_ : manual_) = true;
       size_t at = 0;
-      const size_t index = first.empty() ? next_++ : static_cast<size_t>(parse_number(first, &at, kMaxWidth));
+      const size_t index =
+          first.empty() ? next_++ : static_cast<size_t>(parse_number(first, &at, kMaxWidth));
       if (index >= args_.positional.size()) {
-        raise_error(fmt::format("Replacement index {} out of range for positional args tuple", index));
+        raise_error("tuple index out of range");
       }
       value = args_.positional[index];
     } else {
-      const auto found = std::find_if(args_.named.begin(), args_.named.end(), [&](const auto& entry) { return entry.first == first; });
+      const auto found = std::find_if(args_.named.begin(), args_.named.end(),
+                                      [&](const auto& entry) { return entry.first == first; });
       if (found == args_.named.end()) raise_error(string_repr(first));
       value = found->second;
     }
@@ -434,9 +456,12 @@ class BraceFormatter {
       if (attribute) {
         value = get_attribute(rt_, value, part);
       } else {
-        const bool index = std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+        const bool index =
+            std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
         size_t at = 0;
-        value = get_item(rt_, value, index ? Value::integer(parse_number(part, &at, kMaxWidth)) : Value::string(std::string(part)));
+        value = get_item(rt_, value,
+                         index ? Value::integer(parse_number(part, &at, kMaxWidth))
+                               : Value::string(std::string(part)));
         ++end;
       }
       i = end;

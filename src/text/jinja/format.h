@@ -1,4 +1,5 @@
-// Python's two string formattings and strftime. Raises on what they refuse. Pure functions on a rendering's budget.
+// Python's two string formattings and strftime. Raises on what they refuse. Pure functions on a
+// rendering's budget.
 #pragma once
 
 #include <ctime>

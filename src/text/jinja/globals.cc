@@ -16,7 +16,8 @@ Value range(Runtime&, const CallArgs& args) {
   if (!args.named.empty()) raise_error("range() takes no keyword arguments");
   const auto& given = args.positional;
   if (given.empty()) raise_error("range expected at least 1 argument, got 0");
-  if (given.size() > 3) raise_error(fmt::format("range expected at most 3 arguments, got {}", given.size()));
+  if (given.size() > 3)
+    raise_error(fmt::format("range expected at most 3 arguments, got {}", given.size()));
   const int64_t first = index_of(given[0]);
   if (given.size() == 1) return Value::object(std::make_shared<Range>(0, first, 1));
   const int64_t step = given.size() == 3 ? index_of(given[2]) : 1;
@@ -26,7 +27,8 @@ Value range(Runtime&, const CallArgs& args) {
 // dict(mapping or pairs, name=value, …)
 Dict make_dict(Runtime& rt, std::string_view function, const CallArgs& args) {
   if (args.positional.size() > 1) {
-    raise_error(fmt::format("{} expected at most 1 argument, got {}", function, args.positional.size()));
+    raise_error(
+        fmt::format("{} expected at most 1 argument, got {}", function, args.positional.size()));
   }
   Dict dict;
   if (!args.positional.empty()) {
@@ -38,7 +40,8 @@ Dict make_dict(Runtime& rt, std::string_view function, const CallArgs& args) {
       for (const Value& pair : list_of(rt, from)) {
         const std::vector<Value> items = list_of(rt, pair);
         if (items.size() != 2) {
-          raise_error(fmt::format("dictionary update sequence element has length {}; 2 is required", items.size()));
+          raise_error(fmt::format("dictionary update sequence element has length {}; 2 is required",
+                                  items.size()));
         }
         dict.set(items[0], items[1]);
       }
@@ -53,7 +56,9 @@ class DictType : public Object {
  public:
   std::string type_name() const override { return "TemplateDict"; }
   bool is_callable() const override { return true; }
-  Value call(Runtime& rt, const CallArgs& args) override { return Value::dict(make_dict(rt, "dict", args)); }
+  Value call(Runtime& rt, const CallArgs& args) override {
+    return Value::dict(make_dict(rt, "dict", args));
+  }
   bool get_attribute(Runtime&, std::string_view name, Value* out) override {
     if (name != "fromkeys") return false;
     *out = Value::object(std::make_shared<Function>("fromkeys", &from_keys));
@@ -104,7 +109,8 @@ class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
  private:
   class Step : public Object {
    public:
-    Step(std::shared_ptr<Cycler> cycler, bool forward) : cycler_(std::move(cycler)), forward_(forward) {}
+    Step(std::shared_ptr<Cycler> cycler, bool forward)
+        : cycler_(std::move(cycler)), forward_(forward) {}
     std::string type_name() const override { return "method"; }
     bool is_callable() const override { return true; }
     uint32_t depth() const override { return cycler_->depth() + 1; }
@@ -184,7 +190,8 @@ const Value* find_global(std::string_view name) {
   static const auto* const table = [] {
     auto* values = new std::unordered_map<std::string_view, Value>;
     for (const Row& row : kFunctions) {
-      values->emplace(row.name, Value::object(std::make_shared<Function>(std::string(row.name), row.function)));
+      values->emplace(
+          row.name, Value::object(std::make_shared<Function>(std::string(row.name), row.function)));
     }
     values->emplace("dict", Value::object(std::make_shared<DictType>()));
     return values;

@@ -1,5 +1,5 @@
-// The functions every template may call: range, dict, namespace, cycler, joiner, raise_exception, strftime_now.
-// Constant; shared by all renderings.
+// The functions every template may call: range, dict, namespace, cycler, joiner, raise_exception,
+// strftime_now. Constant; shared by all renderings.
 #pragma once
 
 #include <string_view>

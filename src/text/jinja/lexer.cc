@@ -50,7 +50,9 @@ class Lexer {
     tokens_.push_back(std::move(token));
   }
 
-  bool looking_at(std::string_view what, size_t at) const { return text_.substr(at, what.size()) == what; }
+  bool looking_at(std::string_view what, size_t at) const {
+    return text_.substr(at, what.size()) == what;
+  }
 
   // Moves to `end`, counting lines.
   void advance(size_t end) {
@@ -69,7 +71,8 @@ class Lexer {
     return at;
   }
 
-  // After the closing bracket that starts at `at`: "-" takes all space, nothing takes a newline, "+" takes none.
+  // After the closing bracket that starts at `at`: "-" takes all space, nothing takes a newline,
+  // "+" takes none.
   size_t after_close(size_t at, char sign) const {
     const size_t end = at + 2;
     if (sign == '-') return skip_space(end);
@@ -82,7 +85,8 @@ class Lexer {
     if (sign == '+' || is_output) return text;
     const size_t line_begin = text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1;
     if (line_begin == 0 && !line_starting_) return text;
-    if (strip_space(text.substr(line_begin), true, false).empty()) return text.substr(0, line_begin);
+    if (strip_space(text.substr(line_begin), true, false).empty())
+      return text.substr(0, line_begin);
     return text;
   }
 
@@ -92,7 +96,8 @@ class Lexer {
 
   size_t find_tag() const {
     for (size_t i = at_; i + 1 < text_.size(); ++i) {
-      if (text_[i] == '{' && (text_[i + 1] == '{' || text_[i + 1] == '%' || text_[i + 1] == '#')) return i;
+      if (text_[i] == '{' && (text_[i + 1] == '{' || text_[i + 1] == '%' || text_[i + 1] == '#'))
+        return i;
     }
     return text_.npos;
   }
@@ -107,7 +112,8 @@ class Lexer {
     const char kind = text_[tag + 1];
     size_t inside = tag + 2;
     char sign = 0;
-    if (inside < text_.size() && (text_[inside] == '-' || text_[inside] == '+')) sign = text_[inside++];
+    if (inside < text_.size() && (text_[inside] == '-' || text_[inside] == '+'))
+      sign = text_[inside++];
     add_data(strip_before(text_.substr(at_, tag - at_), sign, kind == '{'));
     advance(tag);
     if (kind == '#') {
@@ -126,7 +132,9 @@ class Lexer {
   void comment(size_t inside) {
     const size_t close = text_.find("#}", inside);
     if (close == text_.npos) fail("Missing end of comment tag");
-    const char sign = close > inside && (text_[close - 1] == '-' || text_[close - 1] == '+') ? text_[close - 1] : '\0';
+    const char sign = close > inside && (text_[close - 1] == '-' || text_[close - 1] == '+')
+                          ? text_[close - 1]
+                          : '\0';
     advance(after_close(close, sign));
   }
 
@@ -143,7 +151,8 @@ class Lexer {
       return false;
     }
     advance(at);
-    for (size_t begin = text_.find("{%", at); begin != text_.npos; begin = text_.find("{%", begin + 1)) {
+    for (size_t begin = text_.find("{%", at); begin != text_.npos;
+         begin = text_.find("{%", begin + 1)) {
       size_t end = begin + 2;
       char sign = 0;
       if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) sign = text_[end++];
@@ -165,7 +174,8 @@ class Lexer {
     std::string open;
     while (at_ < text_.size()) {
       if (open.empty()) {
-        const char sign = text_[at_] == '-' || (text_[at_] == '+' && close == "%}") ? text_[at_] : '\0';
+        const char sign =
+            text_[at_] == '-' || (text_[at_] == '+' && close == "%}") ? text_[at_] : '\0';
         const size_t bracket = at_ + (sign != 0 ? 1 : 0);
         if (looking_at(close, bracket)) {
           add(end_kind, {});
@@ -192,7 +202,8 @@ class Lexer {
     while (end < text_.size()) {
       if (is_wanted(text_[end])) {
         ++end;
-      } else if (text_[end] == '_' && end > at && end + 1 < text_.size() && is_wanted(text_[end + 1])) {
+      } else if (text_[end] == '_' && end > at && end + 1 < text_.size() &&
+                 is_wanted(text_[end + 1])) {
         end += 2;
       } else {
         break;
@@ -231,7 +242,8 @@ class Lexer {
     if (at < text_.size() && (text_[at] == 'e' || text_[at] == 'E')) {
       size_t exponent = at + 1;
       if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-')) ++exponent;
-      if (const size_t more = digits(exponent, is_digit_char); more > 0) return exponent + more - at_;
+      if (const size_t more = digits(exponent, is_digit_char); more > 0)
+        return exponent + more - at_;
     }
     return fraction ? at - at_ : 0;
   }
@@ -253,7 +265,8 @@ class Lexer {
       base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
       if (base != 10) {
         const auto wanted = [base](char c) {
-          return base == 16 ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c >= '0' && c < '0' + base;
+          return base == 16 ? std::isxdigit(static_cast<unsigned char>(c)) != 0
+                            : c >= '0' && c < '0' + base;
         };
         prefix = 2;
         if (at_ + 2 < text_.size() && text_[at_ + 2] == '_') prefix = 3;
@@ -263,14 +276,16 @@ class Lexer {
     }
     if (base == 10) {
       prefix = 0;
-      length = text_[at_] == '0' ? digits(at_, [](char c) { return c == '0'; }) : digits(at_, is_digit_char);
+      length = text_[at_] == '0' ? digits(at_, [](char c) { return c == '0'; })
+                                 : digits(at_, is_digit_char);
     }
     __int128 value = 0;
     for (const char c : text_.substr(at_ + prefix, length)) {
       if (c == '_') continue;
       const int digit = is_digit_char(c) ? c - '0' : (c | 0x20) - 'a' + 10;
       value = value * base + digit;
-      if (value > std::numeric_limits<uint64_t>::max()) fail("integer literal does not fit 64 bits");
+      if (value > std::numeric_limits<uint64_t>::max())
+        fail("integer literal does not fit 64 bits");
     }
     Token token;
     token.kind = TokenKind::kInteger;
@@ -301,7 +316,8 @@ class Lexer {
     if (quote != '\'' && quote != '"') return false;
     size_t end = at_ + 1;
     while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
-    if (end >= text_.size()) fail(fmt::format("unexpected char {} (a string without its end)", quote));
+    if (end >= text_.size())
+      fail(fmt::format("unexpected char {} (a string without its end)", quote));
     add(TokenKind::kString, unescape(text_.substr(at_ + 1, end - at_ - 1)));
     advance(end + 1);
     return true;
@@ -359,7 +375,9 @@ class Lexer {
           if (c >= '0' && c <= '7') {
             int value = 0;
             size_t used = 0;
-            for (; used < 3 && i + used < raw.size() && raw[i + used] >= '0' && raw[i + used] <= '7'; ++used) {
+            for (;
+                 used < 3 && i + used < raw.size() && raw[i + used] >= '0' && raw[i + used] <= '7';
+                 ++used) {
               value = value * 8 + (raw[i + used] - '0');
             }
             append_utf8(&out, value);
@@ -383,15 +401,16 @@ class Lexer {
       const char c = raw[at];
       value = value * 16 + (is_digit_char(c) ? c - '0' : (c | 0x20) - 'a' + 10);
     }
-    if (value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) fail("illegal Unicode character in an escape");
+    if (value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
+      fail("illegal Unicode character in an escape");
     append_utf8(out, static_cast<int32_t>(value));
     *i += count;
   }
 
   void operator_token(std::string* open) {
-    static constexpr std::string_view kOperators[] = {"==", "!=", "<=", ">=", "//", "**", "+", "-", "*",
-                                                      "/",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
-                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+    static constexpr std::string_view kOperators[] = {
+        "==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "[",
+        "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     for (const std::string_view op : kOperators) {
       if (!looking_at(op, at_)) continue;
       balance(op[0], open);

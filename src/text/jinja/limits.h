@@ -17,7 +17,7 @@ inline constexpr int64_t kMaxRange = 100000;
 struct Limits {
   size_t output_bytes = size_t{64} << 20;  // also the longest string
   // Every evaluated node is a step, every 16 bytes read or written are one: bounds time and memory.
-  int64_t steps = 30'000'000;
+  int64_t steps = 20'000'000;
   int depth = 1200;  // nested evaluations; a macro call takes about eight
 };
 

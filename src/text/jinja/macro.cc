@@ -16,7 +16,8 @@ class Macro : public Object {
   }
   std::string type_name() const override { return "Macro"; }
   std::string repr(Runtime&) const override {
-    return body_.name.empty() ? "<Macro anonymous>" : fmt::format("<Macro {}>", string_repr(body_.name));
+    return body_.name.empty() ? "<Macro anonymous>"
+                              : fmt::format("<Macro {}>", string_repr(body_.name));
   }
   bool is_callable() const override { return true; }
 
@@ -67,11 +68,13 @@ class Macro : public Object {
       } else if (body_.kwargs_slot >= 0) {
         rest.set(Value::string(name), value);
       } else if (name == "caller") {
-        raise_error(fmt::format("macro {} was invoked with two values for the special caller argument. This is "
-                                "most likely a bug.",
-                                string_repr(body_.name)));
+        raise_error(fmt::format(
+            "macro {} was invoked with two values for the special caller argument. This is "
+            "most likely a bug.",
+            string_repr(body_.name)));
       } else {
-        raise_error(fmt::format("macro {} takes no keyword argument {}", name_repr(), string_repr(name)));
+        raise_error(
+            fmt::format("macro {} takes no keyword argument {}", name_repr(), string_repr(name)));
       }
     }
     if (body_.caller_slot >= 0) {
@@ -79,8 +82,9 @@ class Macro : public Object {
     }
     if (body_.kwargs_slot >= 0) slot(body_.kwargs_slot) = Value::dict(std::move(rest));
     if (body_.varargs_slot >= 0) {
-      slot(body_.varargs_slot) = Value::tuple(
-          {args.positional.begin() + static_cast<std::ptrdiff_t>(positional), args.positional.end()});
+      slot(body_.varargs_slot) =
+          Value::tuple({args.positional.begin() + static_cast<std::ptrdiff_t>(positional),
+                        args.positional.end()});
     } else if (args.positional.size() > count) {
       raise_error(fmt::format("macro {} takes not more than {} argument(s)", name_repr(), count));
     }

@@ -18,7 +18,9 @@ namespace {
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 // A result of the same kind (plain or Markup) as `self`.
-Value like(const Value& self, std::string text) { return Value::string(std::move(text), self.is_safe()); }
+Value like(const Value& self, std::string text) {
+  return Value::string(std::move(text), self.is_safe());
+}
 
 Value strip(Runtime& rt, const Value& self, const CallArgs& args, bool left, bool right) {
   const Arguments a("strip", args, {"chars"});
@@ -26,15 +28,26 @@ Value strip(Runtime& rt, const Value& self, const CallArgs& args, bool left, boo
   if (!a.is_given(0)) return like(self, std::string(strip_space(self.text(), left, right)));
   return like(self, std::string(strip_set(self.text(), a.text(0, {}), left, right)));
 }
-Value str_strip(Runtime& rt, const Value& s, const CallArgs& a) { return strip(rt, s, a, true, true); }
-Value str_lstrip(Runtime& rt, const Value& s, const CallArgs& a) { return strip(rt, s, a, true, false); }
-Value str_rstrip(Runtime& rt, const Value& s, const CallArgs& a) { return strip(rt, s, a, false, true); }
+Value str_strip(Runtime& rt, const Value& s, const CallArgs& a) {
+  return strip(rt, s, a, true, true);
+}
+Value str_lstrip(Runtime& rt, const Value& s, const CallArgs& a) {
+  return strip(rt, s, a, true, false);
+}
+Value str_rstrip(Runtime& rt, const Value& s, const CallArgs& a) {
+  return strip(rt, s, a, false, true);
+}
 
 template <std::string (*kMap)(std::string_view)>
 Value str_map(Runtime& rt, const Value& self, const CallArgs& args) {
   const Arguments a("str method", args, {});
   rt.charge(static_cast<int64_t>(self.text().size()) + 1);
   return like(self, kMap(self.text()));
+}
+
+// Searching from the right compares every place in the worst case.
+void charge_reverse_find(Runtime& rt, std::string_view text, std::string_view wanted) {
+  rt.charge(static_cast<int64_t>(text.size() / 64 * std::min(text.size(), wanted.size())));
 }
 
 size_t split_limit(const Arguments& a, size_t i) {
@@ -51,7 +64,8 @@ std::vector<std::string_view> split_space(std::string_view text, size_t limit) {
       break;
     }
     size_t end = 0;
-    for (size_t bytes = 0; end < text.size() && !is_space(code_point_at(text, end, &bytes)); end += bytes) {
+    for (size_t bytes = 0; end < text.size() && !is_space(code_point_at(text, end, &bytes));
+         end += bytes) {
     }
     out.push_back(text.substr(0, end));
     text = strip_space(text.substr(end), true, false);
@@ -81,9 +95,10 @@ Value split(Runtime& rt, const Value& self, const CallArgs& args, bool from_righ
   } else {
     const std::string& separator = a.text(0, {});
     if (separator.empty()) raise_error("empty separator");
+    if (from_right) charge_reverse_find(rt, text, separator);
     std::string_view rest = text;
     while (parts.size() < limit) {
-      const size_t at = from_right ? rest.rfind(separator) : rest.find(separator);
+      const size_t at = from_right ? rest.rfind(separator) : find_text(rest, separator);
       if (at == rest.npos) break;
       const std::string_view after = rest.substr(at + separator.size());
       parts.push_back(from_right ? after : rest.substr(0, at));
@@ -92,7 +107,7 @@ Value split(Runtime& rt, const Value& self, const CallArgs& args, bool from_righ
     parts.push_back(rest);
     if (from_right) std::reverse(parts.begin(), parts.end());
   }
-  rt.charge(static_cast<int64_t>(parts.size()));
+  rt.charge(4 * static_cast<int64_t>(parts.size()));
   std::vector<Value> out;
   out.reserve(parts.size());
   for (const std::string_view part : parts) out.push_back(like(self, std::string(part)));
@@ -107,16 +122,21 @@ Value partition(Runtime& rt, const Value& self, const CallArgs& args, bool from_
   const std::string& separator = a.text(0, {});
   if (separator.empty()) raise_error("empty separator");
   rt.charge_bytes(2 * text.size());
-  const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  if (from_right) charge_reverse_find(rt, text, separator);
+  const size_t at = from_right ? text.rfind(separator) : find_text(text, separator);
   if (at == text.npos) {
     if (from_right) return Value::tuple({like(self, ""), like(self, ""), self});
     return Value::tuple({self, like(self, ""), like(self, "")});
   }
-  return Value::tuple(
-      {like(self, text.substr(0, at)), like(self, separator), like(self, text.substr(at + separator.size()))});
+  return Value::tuple({like(self, text.substr(0, at)), like(self, separator),
+                       like(self, text.substr(at + separator.size()))});
 }
-Value str_partition(Runtime& rt, const Value& s, const CallArgs& a) { return partition(rt, s, a, false); }
-Value str_rpartition(Runtime& rt, const Value& s, const CallArgs& a) { return partition(rt, s, a, true); }
+Value str_partition(Runtime& rt, const Value& s, const CallArgs& a) {
+  return partition(rt, s, a, false);
+}
+Value str_rpartition(Runtime& rt, const Value& s, const CallArgs& a) {
+  return partition(rt, s, a, true);
+}
 
 Value str_splitlines(Runtime& rt, const Value& self, const CallArgs& args) {
   const Arguments a("splitlines", args, {"keepends"});
@@ -159,38 +179,53 @@ Value affix(Runtime& rt, const Value& self, const CallArgs& args, bool at_end) {
   if (a.has(1)) rt.charge_bytes(self.text().size());
   const auto matches = [&](const Value& wanted) {
     if (!wanted.is_string()) {
-      raise_error(fmt::format("{} first arg must be str or a tuple of str, not {}", name, wanted.type_name()));
+      raise_error(fmt::format("{} first arg must be str or a tuple of str, not {}", name,
+                              wanted.type_name()));
     }
     const std::string& affix = wanted.text();
     rt.charge_bytes(affix.size());
     if (affix.size() > text.size()) return false;
-    return (at_end ? text.substr(text.size() - affix.size()) : text.substr(0, affix.size())) == affix;
+    return (at_end ? text.substr(text.size() - affix.size()) : text.substr(0, affix.size())) ==
+           affix;
   };
   if (a[0].kind() != Kind::kTuple) return Value::boolean(matches(a[0]));
   return Value::boolean(std::any_of(a[0].items().begin(), a[0].items().end(), matches));
 }
-Value str_startswith(Runtime& rt, const Value& s, const CallArgs& a) { return affix(rt, s, a, false); }
+Value str_startswith(Runtime& rt, const Value& s, const CallArgs& a) {
+  return affix(rt, s, a, false);
+}
 Value str_endswith(Runtime& rt, const Value& s, const CallArgs& a) { return affix(rt, s, a, true); }
 
-int64_t find_in(Runtime& rt, const Value& self, const CallArgs& args, std::string_view name, bool from_right) {
+int64_t find_in(Runtime& rt, const Value& self, const CallArgs& args, std::string_view name,
+                bool from_right) {
   const Arguments a(name, args, {"sub", "start", "end"}, 1);
   rt.charge_bytes(3 * self.text().size());
   size_t begin = 0;
   const std::string_view text = window(self, a, 1, &begin);
   if (begin == text.npos) return -1;
   const std::string& wanted = a.text(0, {});
-  const size_t at = from_right ? text.rfind(wanted) : text.find(wanted);
+  if (from_right) charge_reverse_find(rt, text, wanted);
+  const size_t at = from_right ? text.rfind(wanted) : find_text(text, wanted);
   if (at == text.npos) return -1;
-  return static_cast<int64_t>(code_point_count(std::string_view(self.text()).substr(0, begin + at)));
+  return static_cast<int64_t>(
+      code_point_count(std::string_view(self.text()).substr(0, begin + at)));
 }
-Value str_find(Runtime& rt, const Value& s, const CallArgs& a) { return Value::integer(find_in(rt, s, a, "find", false)); }
-Value str_rfind(Runtime& rt, const Value& s, const CallArgs& a) { return Value::integer(find_in(rt, s, a, "rfind", true)); }
+Value str_find(Runtime& rt, const Value& s, const CallArgs& a) {
+  return Value::integer(find_in(rt, s, a, "find", false));
+}
+Value str_rfind(Runtime& rt, const Value& s, const CallArgs& a) {
+  return Value::integer(find_in(rt, s, a, "rfind", true));
+}
 Value found_index(int64_t at) {
   if (at < 0) raise_error("substring not found");
   return Value::integer(at);
 }
-Value str_index(Runtime& rt, const Value& s, const CallArgs& a) { return found_index(find_in(rt, s, a, "index", false)); }
-Value str_rindex(Runtime& rt, const Value& s, const CallArgs& a) { return found_index(find_in(rt, s, a, "rindex", true)); }
+Value str_index(Runtime& rt, const Value& s, const CallArgs& a) {
+  return found_index(find_in(rt, s, a, "index", false));
+}
+Value str_rindex(Runtime& rt, const Value& s, const CallArgs& a) {
+  return found_index(find_in(rt, s, a, "rindex", true));
+}
 
 Value str_count(Runtime& rt, const Value& self, const CallArgs& args) {
   const Arguments a("count", args, {"sub", "start", "end"}, 1);
@@ -201,7 +236,7 @@ Value str_count(Runtime& rt, const Value& self, const CallArgs& args) {
   const std::string& wanted = a.text(0, {});
   if (wanted.empty()) return Value::integer(static_cast<int64_t>(code_point_count(text)) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(wanted); at != text.npos; at = text.find(wanted, at + wanted.size())) ++count;
+  for (size_t at = 0; (at = find_text(text, wanted, at)) != text.npos; at += wanted.size()) ++count;
   return Value::integer(count);
 }
 
@@ -221,7 +256,8 @@ Value str_join(Runtime& rt, const Value& self, const CallArgs& args) {
   int64_t i = 0;
   for (const Value& item : list_of(rt, a[0])) {
     if (!item.is_string()) {
-      raise_error(fmt::format("sequence item {}: expected str instance, {} found", i, item.type_name()));
+      raise_error(
+          fmt::format("sequence item {}: expected str instance, {} found", i, item.type_name()));
     }
     rt.charge_bytes(item.text().size() + self.text().size());
     if (!std::exchange(first, false)) out += self.text();
@@ -285,15 +321,19 @@ Value justify(Runtime& rt, const Value& self, const CallArgs& args, char align) 
   const Arguments a("justify", args, {"width", "fillchar"}, 1);
   static const std::string kSpace = " ";
   const std::string& fill = a.text(1, kSpace);
-  if (code_point_count(fill) != 1) raise_error("The fill character must be exactly one character long");
+  if (code_point_count(fill) != 1)
+    raise_error("The fill character must be exactly one character long");
   const auto length = static_cast<int64_t>(code_point_count(self.text()));
   const int64_t width = a.integer(0, 0);
   if (width <= length) return self;
   const int64_t missing = width - length;
-  rt.check_string(self.text().size() + static_cast<size_t>(std::min<int64_t>(missing, int64_t{1} << 40)) * fill.size());
+  rt.check_string(self.text().size() +
+                  static_cast<size_t>(std::min<int64_t>(missing, int64_t{1} << 40)) * fill.size());
   rt.charge_bytes(static_cast<size_t>(missing) * fill.size());
   // str.center puts the odd one left when the width is odd.
-  const int64_t left = align == '<' ? 0 : align == '>' ? missing : missing / 2 + (missing & width & 1);
+  const int64_t left = align == '<'   ? 0
+                       : align == '>' ? missing
+                                      : missing / 2 + (missing & width & 1);
   std::string out;
   for (int64_t i = 0; i < left; ++i) out += fill;
   out += self.text();
@@ -349,7 +389,8 @@ Value str_removesuffix(Runtime& rt, const Value& self, const CallArgs& args) {
   const std::string& suffix = a.text(0, {});
   const std::string& text = self.text();
   rt.charge_bytes(text.size());
-  const bool has = suffix.size() <= text.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+  const bool has = suffix.size() <= text.size() &&
+                   text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
   return has ? like(self, text.substr(0, text.size() - suffix.size())) : self;
 }
 
@@ -395,12 +436,13 @@ Value list_index(Runtime& rt, const Value& self, const CallArgs& args) {
 // The sandbox is an immutable one.
 template <const char* kName>
 Value refuse_change(Runtime&, const Value& self, const CallArgs&) {
-  raise_error(fmt::format("access to attribute '{}' of '{}' object is unsafe.", kName, self.type_name()));
+  raise_error(
+      fmt::format("access to attribute '{}' of '{}' object is unsafe.", kName, self.type_name()));
 }
 
-constexpr char kAppend[] = "append", kClear[] = "clear", kPop[] = "pop", kReverse[] = "reverse", kInsert[] = "insert",
-               kSort[] = "sort", kExtend[] = "extend", kRemove[] = "remove", kPopitem[] = "popitem",
-               kSetdefault[] = "setdefault", kUpdate[] = "update";
+constexpr char kAppend[] = "append", kClear[] = "clear", kPop[] = "pop", kReverse[] = "reverse",
+               kInsert[] = "insert", kSort[] = "sort", kExtend[] = "extend", kRemove[] = "remove",
+               kPopitem[] = "popitem", kSetdefault[] = "setdefault", kUpdate[] = "update";
 
 struct MethodRow {
   std::string_view name;
@@ -489,7 +531,8 @@ Method find_row(const MethodRow (&rows)[kCount], std::string_view name) {
 
 }  // namespace
 
-std::string replace_text(Runtime& rt, std::string_view text, std::string_view wanted, std::string_view with, int64_t limit) {
+std::string replace_text(Runtime& rt, std::string_view text, std::string_view wanted,
+                         std::string_view with, int64_t limit) {
   rt.charge_bytes(2 * text.size());
   std::string out;
   const auto put = [&](std::string_view part) {
@@ -508,7 +551,7 @@ std::string replace_text(Runtime& rt, std::string_view text, std::string_view wa
       at += bytes;
       continue;
     }
-    const size_t found = text.find(wanted, at);
+    const size_t found = find_text(text, wanted, at);
     if (found == text.npos) break;
     put(text.substr(at, found - at));
     put(with);

@@ -22,6 +22,12 @@ std::string type_repr(const Value& object) {
   }
 }
 
+// ASCII is counted many bytes at once, other text letter by letter.
+void charge_code_points(Runtime& rt, std::string_view text) {
+  rt.charge_bytes(text.size());
+  if (!is_ascii(text)) rt.charge(static_cast<int64_t>(text.size() / 4));
+}
+
 uint32_t depth_of_items(const std::vector<Value>& items) {
   uint32_t depth = 1;
   for (const Value& item : items) depth = std::max(depth, item.depth() + 1);
@@ -51,7 +57,7 @@ Value item_at(Runtime& rt, const Value& object, __int128 index, bool* found) {
   }
   if (object.is_string()) {
     const std::string& text = object.text();
-    rt.charge_bytes(text.size());
+    charge_code_points(rt, text);
     const size_t i = pick(code_point_count(text));
     if (!*found) return Value();
     const size_t begin = byte_offset(text, i);
@@ -111,9 +117,10 @@ bool Namespace::get_attribute(Runtime&, std::string_view name, Value* out) {
 
 void Namespace::set(std::string_view name, Value value) {
   if (!name.empty() && name.front() == '_') {
-    raise_error(fmt::format("Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. "
-                            "Please rename the attribute.",
-                            string_repr(name)));
+    raise_error(fmt::format(
+        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. "
+        "Please rename the attribute.",
+        string_repr(name)));
   }
   for (auto& [key, old] : attributes_) {
     if (key == name) {
@@ -145,12 +152,13 @@ std::vector<Value> Generator::list_items(Runtime& rt) const {
 
 Range::Range(int64_t start, int64_t stop, int64_t step) : start_(start), stop_(stop), step_(step) {
   if (step == 0) raise_error("range() arg 3 must not be zero");
-  const __int128 span = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
+  const __int128 span =
+      step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const __int128 stride = step > 0 ? step : -static_cast<__int128>(step);
   const __int128 count = span <= 0 ? 0 : (span + stride - 1) / stride;
   if (count > kMaxRange) {
-    raise_error(fmt::format(
-        "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
+    raise_error(fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
+                            kMaxRange));
   }
   count_ = static_cast<int64_t>(count);
 }
@@ -158,7 +166,8 @@ Range::Range(int64_t start, int64_t stop, int64_t step) : start_(start), stop_(s
 Value Range::slice(int64_t begin, int64_t end, int64_t stride) const {
   const auto number = [this](__int128 index) {
     const __int128 value = start_ + index * step_;
-    if (value < std::numeric_limits<int64_t>::min() || value > std::numeric_limits<int64_t>::max()) {
+    if (value < std::numeric_limits<int64_t>::min() ||
+        value > std::numeric_limits<int64_t>::max()) {
       raise_error("integer out of range (64 bits)");
     }
     return static_cast<int64_t>(value);
@@ -167,7 +176,8 @@ Value Range::slice(int64_t begin, int64_t end, int64_t stride) const {
   if (step < std::numeric_limits<int64_t>::min() || step > std::numeric_limits<int64_t>::max()) {
     raise_error("integer out of range (64 bits)");
   }
-  return Value::object(std::make_shared<Range>(number(begin), number(end), static_cast<int64_t>(step)));
+  return Value::object(
+      std::make_shared<Range>(number(begin), number(end), static_cast<int64_t>(step)));
 }
 
 std::string Range::repr(Runtime&) const {
@@ -228,7 +238,8 @@ std::string no_attribute_message(const Value& object, std::string_view name) {
 }
 
 Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
-  if (object.is_undefined()) raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
+  if (object.is_undefined())
+    raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
   Value out;
   if (own_attribute(rt, object, name, &out)) return out;
   if (object.is_dict()) {
@@ -238,7 +249,8 @@ Value get_attribute(Runtime& rt, const Value& object, std::string_view name) {
 }
 
 Value get_item(Runtime& rt, const Value& object, const Value& key) {
-  if (object.is_undefined()) raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
+  if (object.is_undefined())
+    raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
   if (object.is_dict()) {
     const bool hashable = key.kind() != Kind::kList && key.kind() != Kind::kDict;
     if (hashable) {
@@ -257,14 +269,17 @@ Value get_item(Runtime& rt, const Value& object, const Value& key) {
   return Value::undefined(fmt::format("{} has no element {}", type_repr(object), to_repr(rt, key)));
 }
 
-Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step) {
-  if (object.is_undefined()) raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
+Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
+                const Value& step) {
+  if (object.is_undefined())
+    raise_error(object.is_missing() ? "value is undefined" : object.undefined_info().message);
   if (!is_subscriptable(object)) {
     raise_error(fmt::format("'{}' object is not subscriptable", object.type_name()));
   }
   if (!step.is_none() && (!step.is_integral() || step.as_wide() == 0)) {
-    raise_error(step.is_integral() ? "slice step cannot be zero"
-                                   : "slice indices must be integers or None or have an __index__ method");
+    raise_error(step.is_integral()
+                    ? "slice step cannot be zero"
+                    : "slice indices must be integers or None or have an __index__ method");
   }
   // A stride longer than any text is as good as the longest.
   constexpr int64_t kFar = int64_t{1} << 40;
@@ -293,7 +308,8 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
   if (object.is_string()) {
     std::string out;
     if (ascii && stride == 1) {
-      if (end > begin) out = object.text().substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+      if (end > begin)
+        out = object.text().substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     } else {
       for (int64_t i = begin; stride > 0 ? i < end : i > end; i += stride) {
         const auto at = static_cast<size_t>(i);
@@ -316,7 +332,8 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
 }
 
 Value call_value(Runtime& rt, const Value& callee, const CallArgs& args) {
-  if (callee.is_undefined()) raise_error(callee.is_missing() ? "value is undefined" : callee.undefined_info().message);
+  if (callee.is_undefined())
+    raise_error(callee.is_missing() ? "value is undefined" : callee.undefined_info().message);
   if (callee.kind() != Kind::kObject) {
     raise_error(fmt::format("'{}' object is not callable", callee.type_name()));
   }
@@ -334,8 +351,9 @@ std::vector<Value> list_of(Runtime& rt, const Value& value) {
       return value.items();
     case Kind::kString: {
       std::vector<Value> letters;
-      rt.charge(static_cast<int64_t>(value.text().size()));
-      for (const std::string_view c : code_points(value.text())) letters.push_back(Value::string(std::string(c)));
+      rt.charge(4 * static_cast<int64_t>(value.text().size()));
+      for (const std::string_view c : code_points(value.text()))
+        letters.push_back(Value::string(std::string(c)));
       return letters;
     }
     case Kind::kDict: {
@@ -383,7 +401,7 @@ int64_t length_of(Runtime& rt, const Value& value) {
     case Kind::kUndefined:
       return 0;
     case Kind::kString:
-      rt.charge_bytes(value.text().size());
+      charge_code_points(rt, value.text());
       return static_cast<int64_t>(code_point_count(value.text()));
     case Kind::kList:
     case Kind::kTuple:
@@ -391,7 +409,8 @@ int64_t length_of(Runtime& rt, const Value& value) {
     case Kind::kDict:
       return static_cast<int64_t>(value.dict().entries().size());
     case Kind::kObject:
-      if (value.object().has_length()) return static_cast<int64_t>(value.object().list_items(rt).size());
+      if (value.object().has_length())
+        return static_cast<int64_t>(value.object().list_items(rt).size());
       [[fallthrough]];
     default:
       raise_error(fmt::format("object of type '{}' has no len()", value.type_name()));
@@ -412,7 +431,8 @@ Arguments::Arguments(std::string_view function, const CallArgs& args,
     if (i == names.size()) {
       raise_error(fmt::format("{}() got an unexpected keyword argument '{}'", function, name));
     }
-    if (values_[i] != nullptr) raise_error(fmt::format("{}() got multiple values for argument '{}'", function, name));
+    if (values_[i] != nullptr)
+      raise_error(fmt::format("{}() got multiple values for argument '{}'", function, name));
     values_[i] = &value;
   }
   for (size_t i = 0; i < required; ++i) {
@@ -425,12 +445,15 @@ Arguments::Arguments(std::string_view function, const CallArgs& args,
 const std::string& Arguments::text(size_t i, const std::string& fallback) const {
   if (!has(i)) return fallback;
   if (!values_[i]->is_string()) {
-    raise_error(fmt::format("{}() argument {} must be str, not {}", function_, i + 1, values_[i]->type_name()));
+    raise_error(fmt::format("{}() argument {} must be str, not {}", function_, i + 1,
+                            values_[i]->type_name()));
   }
   return values_[i]->text();
 }
 
-int64_t Arguments::integer(size_t i, int64_t fallback) const { return has(i) ? index_of(*values_[i]) : fallback; }
+int64_t Arguments::integer(size_t i, int64_t fallback) const {
+  return has(i) ? index_of(*values_[i]) : fallback;
+}
 
 bool Arguments::flag(Runtime& rt, size_t i, bool fallback) const {
   return has(i) ? truthy(rt, *values_[i]) : fallback;
@@ -440,7 +463,8 @@ int64_t index_of(const Value& value) {
   if (!value.is_integral()) {
     raise_error(fmt::format("'{}' object cannot be interpreted as an integer", value.type_name()));
   }
-  if (value.as_wide() > std::numeric_limits<int64_t>::max()) raise_error("integer out of range (64 bits)");
+  if (value.as_wide() > std::numeric_limits<int64_t>::max())
+    raise_error("integer out of range (64 bits)");
   return static_cast<int64_t>(value.as_wide());
 }
 

@@ -1,5 +1,5 @@
-// The objects a template can hold besides plain data: namespaces, ranges, dict views, iterators, functions. Each belongs to
-// one rendering; functions and ranges are immutable.
+// The objects a template can hold besides plain data: namespaces, ranges, dict views, iterators,
+// functions. Each belongs to one rendering; functions and ranges are immutable.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,8 @@ class Namespace : public Object {
   std::vector<std::pair<std::string, Value>> attributes_;
 };
 
-// An iterator: items are handed out once. Python computes them on demand; here they are computed when it is made.
+// An iterator: items are handed out once. Python computes them on demand; here they are computed
+// when it is made.
 class Generator : public Object {
  public:
   Generator(std::shared_ptr<const std::vector<Value>> items, std::string type = "generator");
@@ -89,7 +90,8 @@ class DictView : public Object {
 // A function of the environment; constant, shared by all renderings.
 class Function : public Object {
  public:
-  Function(std::string name, NativeFunction function) : name_(std::move(name)), function_(function) {}
+  Function(std::string name, NativeFunction function)
+      : name_(std::move(name)), function_(function) {}
   std::string type_name() const override { return "function"; }
   bool is_callable() const override { return true; }
   Value call(Runtime& rt, const CallArgs& args) override { return function_(rt, args); }
@@ -113,18 +115,20 @@ class BoundMethod : public Object {
   Method method_;
 };
 
-// The methods of plain data, by name; null if the type has no such method. A method that would change its
-// list or dict is a row that raises.
+// The methods of plain data, by name; null if the type has no such method. A method that would
+// change its list or dict is a row that raises.
 Method find_string_method(std::string_view name);
 Method find_dict_method(std::string_view name);
 Method find_sequence_method(std::string_view name);
 Method find_method(const Value& self, std::string_view name);
 
-// obj.name (attribute first, then item) and obj[key] (item first, then attribute) as the sandbox gives them.
+// obj.name (attribute first, then item) and obj[key] (item first, then attribute) as the sandbox
+// gives them.
 Value get_attribute(Runtime& rt, const Value& object, std::string_view name);
 Value get_item(Runtime& rt, const Value& object, const Value& key);
 // Python's slice; an absent bound is none.
-Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step);
+Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop,
+                const Value& step);
 std::string no_attribute_message(const Value& object, std::string_view name);
 
 Value call_value(Runtime& rt, const Value& callee, const CallArgs& args);
@@ -137,11 +141,12 @@ bool is_iterable(const Value& value);
 // len(); raises for values without one.
 int64_t length_of(Runtime& rt, const Value& value);
 
-// Arguments of a call sorted into parameters by position or name. Raises on unknown, doubled or missing ones.
+// Arguments of a call sorted into parameters by position or name. Raises on unknown, doubled or
+// missing ones.
 class Arguments {
  public:
-  Arguments(std::string_view function, const CallArgs& args, std::initializer_list<std::string_view> names,
-            size_t required = 0);
+  Arguments(std::string_view function, const CallArgs& args,
+            std::initializer_list<std::string_view> names, size_t required = 0);
   bool has(size_t i) const { return values_[i] != nullptr; }
   const Value& operator[](size_t i) const { return *values_[i]; }
   // The value or, if absent, the default. Raise on the wrong type.
@@ -156,8 +161,8 @@ class Arguments {
 };
 
 // str.replace; a negative limit is none. Also for the filter.
-std::string replace_text(Runtime& rt, std::string_view text, std::string_view wanted, std::string_view with,
-                         int64_t limit);
+std::string replace_text(Runtime& rt, std::string_view text, std::string_view wanted,
+                         std::string_view with, int64_t limit);
 // str.isupper and str.islower.
 bool text_is_cased(Runtime& rt, std::string_view text, bool upper);
 

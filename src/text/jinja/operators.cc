@@ -14,12 +14,14 @@ namespace {
 
 void reject_undefined(const Value& a, const Value& b) {
   for (const Value* v : {&a, &b}) {
-    if (v->is_undefined()) raise_error(v->is_missing() ? "value is undefined" : v->undefined_info().message);
+    if (v->is_undefined())
+      raise_error(v->is_missing() ? "value is undefined" : v->undefined_info().message);
   }
 }
 
 [[noreturn]] void unsupported_operands(std::string_view op, const Value& a, const Value& b) {
-  raise_error(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, a.type_name(), b.type_name()));
+  raise_error(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, a.type_name(),
+                          b.type_name()));
 }
 
 Value repeat(Runtime& rt, const Value& value, const Value& count) {
@@ -28,8 +30,10 @@ Value repeat(Runtime& rt, const Value& value, const Value& count) {
     return value.kind() == Kind::kTuple ? Value::tuple({}) : Value::list({});
   }
   const __int128 times = count.as_wide();
-  const auto size = static_cast<__int128>(value.is_string() ? value.text().size() : value.items().size());
-  if (size * times > static_cast<__int128>(rt.limits().output_bytes)) rt.check_string(rt.limits().output_bytes + 1);
+  const auto size =
+      static_cast<__int128>(value.is_string() ? value.text().size() : value.items().size());
+  if (size * times > static_cast<__int128>(rt.limits().output_bytes))
+    rt.check_string(rt.limits().output_bytes + 1);
   const auto total = static_cast<size_t>(size * times);
   if (value.is_string()) {
     rt.charge_bytes(total);
@@ -84,9 +88,11 @@ Value add(Runtime& rt, const Value& a, const Value& b) {
     return a.kind() == Kind::kTuple ? Value::tuple(std::move(out)) : Value::list(std::move(out));
   }
   reject_undefined(a, b);
-  if (a.is_string()) raise_error(fmt::format("can only concatenate str (not \"{}\") to str", b.type_name()));
+  if (a.is_string())
+    raise_error(fmt::format("can only concatenate str (not \"{}\") to str", b.type_name()));
   if (a.is_sequence()) {
-    raise_error(fmt::format("can only concatenate {0} (not \"{1}\") to {0}", a.type_name(), b.type_name()));
+    raise_error(
+        fmt::format("can only concatenate {0} (not \"{1}\") to {0}", a.type_name(), b.type_name()));
   }
   unsupported_operands("+", a, b);
 }
@@ -101,7 +107,8 @@ Value subtract(Runtime&, const Value& a, const Value& b) {
 Value multiply(Runtime& rt, const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) {
     __int128 product = 0;
-    if (__builtin_mul_overflow(a.as_wide(), b.as_wide(), &product)) raise_error("integer out of range (64 bits)");
+    if (__builtin_mul_overflow(a.as_wide(), b.as_wide(), &product))
+      raise_error("integer out of range (64 bits)");
     return Value::wide_integer(product);
   }
   if (a.is_number() && b.is_number()) return Value::real(a.as_real() * b.as_real());
@@ -142,7 +149,8 @@ Value modulo(Runtime& rt, const Value& a, const Value& b) {
   if (!a.is_number() || !b.is_number()) unsupported_operands("%", a, b);
   if (a.is_integral() && b.is_integral()) {
     if (b.as_wide() == 0) raise_error("integer modulo by zero");
-    return Value::wide_integer(a.as_wide() - floor_quotient(a.as_wide(), b.as_wide()) * b.as_wide());
+    return Value::wide_integer(a.as_wide() -
+                               floor_quotient(a.as_wide(), b.as_wide()) * b.as_wide());
   }
   if (b.as_real() == 0) raise_error("float modulo");
   return Value::real(floor_remainder(a.as_real(), b.as_real()));
@@ -154,7 +162,8 @@ Value power(Runtime&, const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral() && b.as_wide() >= 0) {
     __int128 base = a.as_wide(), result = 1;
     for (__int128 left = b.as_wide(); left > 0; left >>= 1) {
-      if ((left & 1) != 0 && __builtin_mul_overflow(result, base, &result)) raise_error("integer out of range (64 bits)");
+      if ((left & 1) != 0 && __builtin_mul_overflow(result, base, &result))
+        raise_error("integer out of range (64 bits)");
       if (left > 1 && __builtin_mul_overflow(base, base, &base)) {
         raise_error("integer out of range (64 bits)");
       }
@@ -162,7 +171,8 @@ Value power(Runtime&, const Value& a, const Value& b) {
     return Value::wide_integer(result);
   }
   if (a.as_real() == 0 && b.as_real() < 0) raise_error("0.0 cannot be raised to a negative power");
-  if (a.as_real() < 0 && std::floor(b.as_real()) != b.as_real()) raise_error("complex numbers are not supported");
+  if (a.as_real() < 0 && std::floor(b.as_real()) != b.as_real())
+    raise_error("complex numbers are not supported");
   const double result = std::pow(a.as_real(), b.as_real());
   if (std::isinf(result) && !std::isinf(a.as_real()) && !std::isinf(b.as_real())) {
     raise_error("(34, 'Numerical result out of range')");

@@ -1,4 +1,5 @@
-// Python's arithmetic on values. Raises TypeError's sentences. Pure functions on a rendering's budget.
+// Python's arithmetic on values. Raises TypeError's sentences. Pure functions on a rendering's
+// budget.
 #pragma once
 
 #include "text/jinja/value.h"

@@ -19,7 +19,8 @@ Program Parser::parse() {
   return program;
 }
 
-// A called name that nothing in the template assigns must be a function of the environment: variables are plain data.
+// A called name that nothing in the template assigns must be a function of the environment:
+// variables are plain data.
 void Parser::check_functions() const {
   for (const CalledName& call : called_) {
     if (find_global(call.name->name) != nullptr || assigned_.count(call.name->name) != 0) continue;
@@ -77,7 +78,8 @@ std::string Parser::describe(const Token& token) {
   }
 }
 
-// Statements until a tag named in `ends`, which is left as the current token, or until the end if there are none.
+// Statements until a tag named in `ends`, which is left as the current token, or until the end if
+// there are none.
 Block Parser::parse_body(Ends ends) {
   const Deeper deeper(*this);
   Block block;
@@ -97,7 +99,8 @@ Block Parser::parse_body(Ends ends) {
       block.body.push_back(std::move(output));
     } else {
       expect(TokenKind::kBlockBegin, "'{%'");
-      if (current().kind != TokenKind::kName) fail(fmt::format("expected a tag's name, got {}", describe(current())));
+      if (current().kind != TokenKind::kName)
+        fail(fmt::format("expected a tag's name, got {}", describe(current())));
       for (const std::string_view end : ends) {
         if (current().text == end) return block;
       }
@@ -143,8 +146,9 @@ StmtPtr Parser::parse_statement() {
   for (const Row& row : kTags) {
     if (current().text == row.tag) return (this->*row.parse)();
   }
-  static constexpr std::string_view kClosers[] = {"elif",      "else",    "endif",     "endfor",       "endset",
-                                                  "endmacro",  "endcall", "endfilter", "endgeneration", "endwith"};
+  static constexpr std::string_view kClosers[] = {
+      "elif",     "else",    "endif",     "endfor",        "endset",
+      "endmacro", "endcall", "endfilter", "endgeneration", "endwith"};
   for (const std::string_view closer : kClosers) {
     if (current().text == closer) fail(fmt::format("tag '{}' closes nothing", closer));
   }
@@ -217,7 +221,8 @@ Target Parser::parse_target_part(bool with_attributes) {
     return target;
   }
   const Token& name = expect(TokenKind::kName, "a name to assign to");
-  static constexpr std::string_view kConstants[] = {"true", "false", "none", "True", "False", "None"};
+  static constexpr std::string_view kConstants[] = {"true", "false", "none",
+                                                    "True", "False", "None"};
   if (std::find(std::begin(kConstants), std::end(kConstants), name.text) != std::end(kConstants)) {
     fail_at(name.line, fmt::format("can't assign to '{}'", name.text));
   }
@@ -230,7 +235,8 @@ Target Parser::parse_target_part(bool with_attributes) {
   return target;
 }
 
-// One target, or several with commas between them. `end_name` is the word that may follow a last comma.
+// One target, or several with commas between them. `end_name` is the word that may follow a last
+// comma.
 Target Parser::parse_target(bool with_attributes, std::string_view end_name) {
   Target first = parse_target_part(with_attributes);
   if (!current().is_operator(",")) return first;
@@ -272,7 +278,8 @@ void Parser::parse_signature(MacroBody* macro) {
     MacroBody::Parameter parameter;
     parameter.name = expect(TokenKind::kName, "a parameter's name").text;
     for (const auto& other : macro->parameters) {
-      if (other.name == parameter.name) fail(fmt::format("parameter '{}' is given twice", parameter.name));
+      if (other.name == parameter.name)
+        fail(fmt::format("parameter '{}' is given twice", parameter.name));
     }
     assigned_.insert(parameter.name);
     if (skip_operator("=")) {
@@ -311,7 +318,8 @@ StmtPtr Parser::parse_call_block() {
   node->line = take().line;
   if (current().is_operator("(")) parse_signature(&node->macro);
   node->call = parse_expression();
-  if (dynamic_cast<CallExpr*>(node->call.get()) == nullptr) fail_at(node->line, "expected a call after 'call'");
+  if (dynamic_cast<CallExpr*>(node->call.get()) == nullptr)
+    fail_at(node->line, "expected a call after 'call'");
   parse_macro_body(&node->macro, "endcall");
   return node;
 }

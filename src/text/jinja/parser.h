@@ -51,7 +51,8 @@ class Parser {
   void check_functions() const;
 
   // parser_expr.cc: expressions, in order of rising precedence
-  ExprPtr parse_tuple(bool with_conditional = true, std::string_view end_name = {}, bool parenthesized = false);
+  ExprPtr parse_tuple(bool with_conditional = true, std::string_view end_name = {},
+                      bool parenthesized = false);
   ExprPtr parse_expression(bool with_conditional = true);
   ExprPtr parse_conditional();
   ExprPtr parse_or();
@@ -86,7 +87,9 @@ class Parser {
   void expect_name(std::string_view name);
   const Token& expect(TokenKind kind, std::string_view what);
   [[noreturn]] void fail(std::string message) const { fail_at(current().line, std::move(message)); }
-  [[noreturn]] static void fail_at(int line, std::string message) { throw SyntaxError{line, std::move(message)}; }
+  [[noreturn]] static void fail_at(int line, std::string message) {
+    throw SyntaxError{line, std::move(message)};
+  }
   static std::string describe(const Token& token);
 
   // Gives a finished expression its line and height; fails if it is too high.

@@ -11,8 +11,9 @@ ExprPtr Parser::parse_tuple(bool with_conditional, std::string_view end_name, bo
   tuple->tuple = true;
   bool comma = false;
   while (true) {
-    const bool ends = current().kind == TokenKind::kOutputEnd || current().kind == TokenKind::kBlockEnd ||
-                      current().is_operator(")") || (!end_name.empty() && current().is_name(end_name));
+    const bool ends = current().kind == TokenKind::kOutputEnd ||
+                      current().kind == TokenKind::kBlockEnd || current().is_operator(")") ||
+                      (!end_name.empty() && current().is_name(end_name));
     if (ends) break;
     tuple->items.push_back(parse_expression(with_conditional));
     if (!skip_operator(",")) break;
@@ -85,8 +86,9 @@ ExprPtr Parser::parse_compare() {
     std::string_view op;
     Op meaning;
   };
-  static constexpr Row kOperators[] = {{"==", Op::kEqual},      {"!=", Op::kNotEqual}, {"<", Op::kLess},
-                                       {"<=", Op::kLessEqual},  {">", Op::kGreater},   {">=", Op::kGreaterEqual}};
+  static constexpr Row kOperators[] = {{"==", Op::kEqual},  {"!=", Op::kNotEqual},
+                                       {"<", Op::kLess},    {"<=", Op::kLessEqual},
+                                       {">", Op::kGreater}, {">=", Op::kGreaterEqual}};
   const int line = current().line;
   ExprPtr first = parse_sum();
   auto node = std::make_unique<CompareExpr>();
@@ -127,7 +129,8 @@ BinaryFunction binary_function(const Token& token, const BinaryRow (&rows)[kCoun
 }
 
 constexpr BinaryRow kSums[] = {{"+", add}, {"-", subtract}};
-constexpr BinaryRow kProducts[] = {{"*", multiply}, {"/", divide}, {"//", floor_divide}, {"%", modulo}};
+constexpr BinaryRow kProducts[] = {
+    {"*", multiply}, {"/", divide}, {"//", floor_divide}, {"%", modulo}};
 constexpr BinaryRow kPowers[] = {{"**", power}};
 
 std::unique_ptr<BinaryExpr> binary(BinaryFunction function, ExprPtr left, ExprPtr right) {
@@ -245,7 +248,8 @@ ExprPtr Parser::parse_name() {
   if (text == "varargs") ++mentions_.varargs;
   auto name = std::make_unique<NameExpr>();
   name->name = text;
-  name->missing = std::make_shared<const UndefinedInfo>(UndefinedInfo{fmt::format("{} is undefined", string_repr(text))});
+  name->missing = std::make_shared<const UndefinedInfo>(
+      UndefinedInfo{fmt::format("{} is undefined", string_repr(text))});
   return finish(std::move(name), token.line);
 }
 
@@ -332,7 +336,8 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
     slice = true;
     bounds[0] = std::move(key);
     for (int i = 1; i < 3 && skip_operator(":"); ++i) {
-      if (!current().is_operator(":") && !current().is_operator("]")) bounds[i] = parse_expression();
+      if (!current().is_operator(":") && !current().is_operator("]"))
+        bounds[i] = parse_expression();
     }
   }
   if (current().is_operator(",")) {
@@ -340,7 +345,8 @@ ExprPtr Parser::parse_subscript(ExprPtr object) {
     auto tuple = std::make_unique<ListExpr>();
     tuple->tuple = true;
     tuple->items.push_back(std::move(key));
-    while (skip_operator(",") && !current().is_operator("]")) tuple->items.push_back(parse_expression());
+    while (skip_operator(",") && !current().is_operator("]"))
+      tuple->items.push_back(parse_expression());
     key = finish(std::move(tuple), token.line);
   }
   expect_operator("]");
@@ -430,12 +436,15 @@ ExprPtr Parser::parse_test(ExprPtr input) {
   node->input = std::move(input);
   const Token& next = current();
   const bool literal = next.kind == TokenKind::kString || next.kind == TokenKind::kInteger ||
-                       next.kind == TokenKind::kFloat || next.is_operator("[") || next.is_operator("{");
-  const bool name_follows = next.kind == TokenKind::kName && next.text != "else" && next.text != "or" && next.text != "and";
+                       next.kind == TokenKind::kFloat || next.is_operator("[") ||
+                       next.is_operator("{");
+  const bool name_follows = next.kind == TokenKind::kName && next.text != "else" &&
+                            next.text != "or" && next.text != "and";
   if (next.is_operator("(")) {
     node->arguments = parse_arguments();
   } else if (literal || name_follows) {
-    if (next.text == "is" && next.kind == TokenKind::kName) fail("You cannot chain multiple tests with is");
+    if (next.text == "is" && next.kind == TokenKind::kName)
+      fail("You cannot chain multiple tests with is");
     node->arguments.positional.push_back(parse_postfix(parse_primary()));
   }
   return finish(std::move(node), line);

@@ -71,7 +71,7 @@ void append_json_string(std::string_view text, bool ensure_ascii, std::string* o
   *out += '"';
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
-    if (c >= 0x20 && c != '"' && c != '\\' && c < 0x7f) {
+    if (c >= 0x20 && c != '"' && c != '\\' && (c < 0x7f || (c >= 0x80 && !ensure_ascii))) {
       *out += static_cast<char>(c);
       ++i;
       continue;
@@ -199,7 +199,7 @@ struct JsonWriter {
         out += json_float(value.as_real());
         break;
       case Kind::kString:
-        rt.charge_bytes(value.text().size());
+        rt.charge_bytes(2 * value.text().size());
         append_json_string(value.text(), style.ensure_ascii, &out);
         break;
       case Kind::kList:
@@ -235,7 +235,8 @@ struct JsonWriter {
 std::string int_text(__int128 value) {
   std::string digits;
   const bool negative = value < 0;
-  unsigned __int128 rest = negative ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
+  unsigned __int128 rest =
+      negative ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
   do {
     digits += static_cast<char>('0' + static_cast<int>(rest % 10));
     rest /= 10;
@@ -249,11 +250,13 @@ std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
   const std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));
   const size_t e = text.find('e');
   int exponent = 0;
-  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(), exponent);
+  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(),
+                  exponent);
   std::string digits;
   for (const char c : text.substr(0, e)) {
     if (c >= '0' && c <= '9') digits += c;
@@ -369,7 +372,8 @@ Value from_json(Runtime& rt, const OrderedJson& json) {
     case OrderedJson::value_t::object: {
       Dict dict;
       dict.reserve(json.size());
-      for (const auto& [key, item] : json.items()) dict.set(Value::string(key), from_json(rt, item));
+      for (const auto& [key, item] : json.items())
+        dict.set(Value::string(key), from_json(rt, item));
       return Value::dict(std::move(dict));
     }
     default:

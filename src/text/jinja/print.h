@@ -1,4 +1,5 @@
-// Python's str(), repr() and json.dumps() of values, and values made from JSON. Pure functions on a rendering's budget.
+// Python's str(), repr() and json.dumps() of values, and values made from JSON. Pure functions on a
+// rendering's budget.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

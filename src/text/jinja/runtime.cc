@@ -21,6 +21,8 @@ void Runtime::out_of_steps() {
   raise_error(fmt::format("rendering takes more than {} steps", limits_.steps));
 }
 
-void Runtime::too_deep() { raise_error(fmt::format("rendering nests deeper than {} levels", limits_.depth)); }
+void Runtime::too_deep() {
+  raise_error(fmt::format("rendering nests deeper than {} levels", limits_.depth));
+}
 
 }  // namespace lk::jinja

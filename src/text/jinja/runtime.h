@@ -1,4 +1,5 @@
-// The state of one rendering that operations need: budget, clock, and the objects to take apart at its end. One thread.
+// The state of one rendering that operations need: budget, clock, and the objects to take apart at
+// its end. One thread.
 #pragma once
 
 #include <ctime>
@@ -15,12 +16,11 @@ namespace lk::jinja {
 // Thrown inside the engine only; Template::render turns it into an Error.
 struct RenderError {
   std::string message;
-  bool from_template = false;  // raise_exception: the message is the template author's, told as it is
+  bool from_template =
+      false;  // raise_exception: the message is the template author's, told as it is
 };
 
-[[noreturn]] inline void raise_error(std::string message) {
-  throw RenderError{std::move(message)};
-}
+[[noreturn]] inline void raise_error(std::string message) { throw RenderError{std::move(message)}; }
 
 using Clock = std::function<std::tm()>;
 

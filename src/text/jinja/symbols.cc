@@ -45,7 +45,8 @@ int Symbols::declare_parameter(const std::string& name) {
 
 Symbols::Added Symbols::take_branch(Mark mark) {
   Added added;
-  const auto take = [](std::vector<std::string>* log, size_t from, std::unordered_set<std::string>* set) {
+  const auto take = [](std::vector<std::string>* log, size_t from,
+                       std::unordered_set<std::string>* set) {
     std::vector<std::string> out(log->begin() + static_cast<std::ptrdiff_t>(from), log->end());
     log->resize(from);
     for (const std::string& name : out) set->erase(name);

@@ -1,5 +1,5 @@
-// Which variable a name means: Jinja decides that while compiling, one scope at a time (jinja2's idtracking). Used
-// while parsing only; the resulting ScopeInfo is constant.
+// Which variable a name means: Jinja decides that while compiling, one scope at a time (jinja2's
+// idtracking). Used while parsing only; the resulting ScopeInfo is constant.
 #pragma once
 
 #include <string>
@@ -37,7 +37,8 @@ class Symbols {
   // hops is -1 if the name is not known here.
   VariableRef find(const std::string& name) const;
 
-  // Branches of an `if` do not see each other's names: begin, visit one, take what it added; then merge them all.
+  // Branches of an `if` do not see each other's names: begin, visit one, take what it added; then
+  // merge them all.
   struct Added {
     std::vector<std::string> names;
     std::vector<std::string> stores;

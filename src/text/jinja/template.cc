@@ -12,7 +12,8 @@ namespace lk::jinja {
 
 Result<Template> Template::parse(std::string_view source, std::string name) {
   if (source.size() > kMaxSourceBytes) {
-    return invalid("{}: a template of {} bytes is over the limit of {}", name, source.size(), kMaxSourceBytes);
+    return invalid("{}: a template of {} bytes is over the limit of {}", name, source.size(),
+                   kMaxSourceBytes);
   }
   try {
     Template result;
@@ -21,7 +22,8 @@ Result<Template> Template::parse(std::string_view source, std::string name) {
     return result;
   } catch (const SyntaxError& e) {
     const bool known = e.message.find("is not supported") == e.message.npos;
-    return fail(known ? ErrorKind::kInvalid : ErrorKind::kUnsupported, "{} line {}: {}", name, e.line, e.message);
+    return fail(known ? ErrorKind::kInvalid : ErrorKind::kUnsupported, "{} line {}: {}", name,
+                e.line, e.message);
   }
 }
 

@@ -57,8 +57,10 @@ bool is_mapping(Runtime&, const Value& v, const CallArgs& args) {
 }
 bool is_sequence(Runtime&, const Value& v, const CallArgs& args) {
   no_arguments(args);
-  // What has a length and __getitem__: a dict counts, and so does an undefined value, whose __getitem__ raises.
-  return v.is_undefined() || v.is_string() || v.is_sequence() || v.is_dict() || (v.kind() == Kind::kObject && v.object().is_sequence());
+  // What has a length and __getitem__: a dict counts, and so does an undefined value, whose
+  // __getitem__ raises.
+  return v.is_undefined() || v.is_string() || v.is_sequence() || v.is_dict() ||
+         (v.kind() == Kind::kObject && v.object().is_sequence());
 }
 bool is_iterable_test(Runtime&, const Value& v, const CallArgs& args) {
   no_arguments(args);
@@ -119,9 +121,15 @@ const Value& other(const CallArgs& args) {
   const Arguments a("comparison", args, {"other"}, 1);
   return a[0];
 }
-bool is_equal(Runtime& rt, const Value& v, const CallArgs& args) { return equal(rt, v, other(args)); }
-bool is_not_equal(Runtime& rt, const Value& v, const CallArgs& args) { return !equal(rt, v, other(args)); }
-bool is_less(Runtime& rt, const Value& v, const CallArgs& args) { return less(rt, v, other(args), "<"); }
+bool is_equal(Runtime& rt, const Value& v, const CallArgs& args) {
+  return equal(rt, v, other(args));
+}
+bool is_not_equal(Runtime& rt, const Value& v, const CallArgs& args) {
+  return !equal(rt, v, other(args));
+}
+bool is_less(Runtime& rt, const Value& v, const CallArgs& args) {
+  return less(rt, v, other(args), "<");
+}
 bool is_less_equal(Runtime& rt, const Value& v, const CallArgs& args) {
   return less(rt, v, other(args), "<=") || equal(rt, v, other(args));
 }

@@ -3,21 +3,23 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace lk::jinja {
 namespace {
 
-// Cased letters whose other case is more than one code point (Unicode SpecialCasing, unconditional, Latin).
+// Cased letters whose other case is more than one code point (Unicode SpecialCasing, unconditional,
+// Latin).
 struct SpecialCase {
   int32_t cp;
   std::string_view upper;
   std::string_view title;
 };
 constexpr SpecialCase kSpecialCases[] = {
-    {0xdf, "SS", "Ss"},       {0x149, "\u02bcN", "\u02bcN"}, {0x1f0, "J\u030c", "J\u030c"},
-    {0xfb00, "FF", "Ff"},     {0xfb01, "FI", "Fi"},          {0xfb02, "FL", "Fl"},
-    {0xfb03, "FFI", "Ffi"},   {0xfb04, "FFL", "Ffl"},        {0xfb05, "ST", "St"},
+    {0xdf, "SS", "Ss"},     {0x149, "\u02bcN", "\u02bcN"}, {0x1f0, "J\u030c", "J\u030c"},
+    {0xfb00, "FF", "Ff"},   {0xfb01, "FI", "Fi"},          {0xfb02, "FL", "Fl"},
+    {0xfb03, "FFI", "Ffi"}, {0xfb04, "FFL", "Ffl"},        {0xfb05, "ST", "St"},
     {0xfb06, "ST", "St"},
 };
 
@@ -150,9 +152,9 @@ void append_utf8(std::string* out, int32_t code_point) {
 }
 
 bool is_space(int32_t cp) {
-  return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
-         (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
-         cp == 0x3000;
+  return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
+         cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+         cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
 namespace {
@@ -190,8 +192,9 @@ std::string_view strip_space(std::string_view text, bool left, bool right) {
 
 std::string_view strip_set(std::string_view text, std::string_view set, bool left, bool right) {
   if (is_ascii(set)) {
-    return strip_if(text, left, right,
-                    [&](std::string_view c) { return c.size() == 1 && set.find(c[0]) != set.npos; });
+    return strip_if(text, left, right, [&](std::string_view c) {
+      return c.size() == 1 && set.find(c[0]) != set.npos;
+    });
   }
   const std::vector<std::string_view> wanted = code_points(set);
   return strip_if(text, left, right, [&](std::string_view c) {
@@ -227,13 +230,14 @@ std::string to_swapped_case(std::string_view text) {
 
 bool is_upper(int32_t cp) {
   if (cp < 0x80) return cp >= 'A' && cp <= 'Z';
-  return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) || (cp >= 0x24b6 && cp <= 0x24cf);
+  return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) ||
+         (cp >= 0x24b6 && cp <= 0x24cf);
 }
 
 bool is_lower(int32_t cp) {
   if (cp < 0x80) return cp >= 'a' && cp <= 'z';
-  return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xaa || cp == 0xba || (cp >= 0x2170 && cp <= 0x217f) ||
-         (cp >= 0x24d0 && cp <= 0x24e9);
+  return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xaa || cp == 0xba ||
+         (cp >= 0x2170 && cp <= 0x217f) || (cp >= 0x24d0 && cp <= 0x24e9);
 }
 
 bool is_cased(int32_t cp) {
@@ -253,7 +257,8 @@ bool is_decimal(int32_t cp) {
 
 bool is_digit(int32_t cp) {
   return is_decimal(cp) || cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || cp == 0x2070 ||
-         (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089) || (cp >= 0x2460 && cp <= 0x2468);
+         (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089) ||
+         (cp >= 0x2460 && cp <= 0x2468);
 }
 
 bool is_numeric(int32_t cp) {
@@ -286,12 +291,20 @@ bool is_identifier(std::string_view text) {
     const int32_t cp = code_point_at(text, i, &bytes);
     const auto c = category(cp);
     const bool start = cp == '_' || is_alpha(cp) || c == UTF8PROC_CATEGORY_NL;
-    const bool more = start || is_decimal(cp) || c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC ||
-                      c == UTF8PROC_CATEGORY_PC;
+    const bool more = start || is_decimal(cp) || c == UTF8PROC_CATEGORY_MN ||
+                      c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_PC;
     if (!(i == 0 ? start : more)) return false;
     i += bytes;
   }
   return true;
+}
+
+size_t find_text(std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size()) return text.npos;
+  if (wanted.size() < 2) return text.find(wanted, from);
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? text.npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
@@ -300,8 +313,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   for (size_t i = 0; i < text.size();) {
     size_t bytes = 0;
     const int32_t cp = code_point_at(text, i, &bytes);
-    const bool ends = (cp >= 0x0a && cp <= 0x0d) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 ||
-                      cp == 0x2029;
+    const bool ends = (cp >= 0x0a && cp <= 0x0d) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 ||
+                      cp == 0x2028 || cp == 0x2029;
     if (!ends) {
       i += bytes;
       continue;

@@ -1,4 +1,5 @@
-// Text as Python sees it, as code points, over UTF-8 storage. A byte that is no UTF-8 counts as one code point. Pure functions.
+// Text as Python sees it, as code points, over UTF-8 storage. A byte that is no UTF-8 counts as one
+// code point. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ size_t byte_offset(std::string_view text, size_t index);
 std::vector<std::string_view> code_points(std::string_view text);
 void append_utf8(std::string* out, int32_t code_point);
 
-bool is_space(int32_t code_point);       // str.isspace
+bool is_space(int32_t code_point);  // str.isspace
 std::string_view strip_space(std::string_view text, bool left, bool right);
 // Strips the code points that occur in `set`.
 std::string_view strip_set(std::string_view text, std::string_view set, bool left, bool right);
@@ -40,6 +41,9 @@ bool is_numeric(int32_t cp);
 bool is_printable(int32_t cp);
 inline bool is_alnum(int32_t cp) { return is_alpha(cp) || is_numeric(cp); }
 bool is_identifier(std::string_view text);
+
+// find() in linear time whatever the needle; the standard library's is quadratic.
+size_t find_text(std::string_view text, std::string_view wanted, size_t from = 0);
 
 // str.splitlines: ends at \n, \r, \r\n, \v, \f, \x1c-\x1e, \x85, U+2028, U+2029.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);

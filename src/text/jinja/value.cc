@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "text/jinja/runtime.h"
+#include "text/jinja/unicode.h"
 
 namespace lk::jinja {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 constexpr size_t kSmallDict = 8;  // searched one by one up to here
 
 uint32_t checked_depth(uint32_t depth) {
-  if (depth > kMaxValueDepth) raise_error(fmt::format("a value nests deeper than {} levels", kMaxValueDepth));
+  if (depth > kMaxValueDepth)
+    raise_error(fmt::format("a value nests deeper than {} levels", kMaxValueDepth));
   return depth;
 }
 
@@ -251,8 +253,9 @@ void Dict::set(Value key, Value value) {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  const size_t at = locate(std::hash<std::string_view>{}(key),
-                           [&](const Value& other) { return other.is_string() && other.text() == key; });
+  const size_t at = locate(std::hash<std::string_view>{}(key), [&](const Value& other) {
+    return other.is_string() && other.text() == key;
+  });
   return at < entries_.size() ? &entries_[at].second : nullptr;
 }
 
@@ -350,18 +353,19 @@ bool less(Runtime& rt, const Value& a, const Value& b, std::string_view op) {
     }
     return a.items().size() < b.items().size();
   }
-  raise_error(fmt::format("'{}' not supported between instances of '{}' and '{}'", op, a.type_name(),
-                          b.type_name()));
+  raise_error(fmt::format("'{}' not supported between instances of '{}' and '{}'", op,
+                          a.type_name(), b.type_name()));
 }
 
 bool contains(Runtime& rt, const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::kString:
       if (!item.is_string()) {
-        raise_error(fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
+        raise_error(
+            fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
       }
       rt.charge_bytes(container.text().size());
-      return container.text().find(item.text()) != std::string::npos;
+      return find_text(container.text(), item.text()) != std::string::npos;
     case Kind::kDict:
       return container.dict().find(item) != nullptr;
     case Kind::kUndefined:

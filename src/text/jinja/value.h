@@ -1,5 +1,5 @@
-// A template value with Python's meaning: immutable, except for objects such as a namespace. Copies share the payload.
-// Thread-safe to read and copy; an Object that changes belongs to one rendering.
+// A template value with Python's meaning: immutable, except for objects such as a namespace. Copies
+// share the payload. Thread-safe to read and copy; an Object that changes belongs to one rendering.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct UndefinedInfo {
 
 struct Sequence {
   std::vector<Value> items;
-  uint32_t depth = 1;             // 1 + the deepest item
-  bool group = false;             // groupby's pair: .grouper and .list name the items
+  uint32_t depth = 1;  // 1 + the deepest item
+  bool group = false;  // groupby's pair: .grouper and .list name the items
 };
 
 class Value {
@@ -89,8 +89,8 @@ class Value {
   }
   const void* address() const { return ref_.get(); }
 
-  uint32_t depth() const;           // of nesting; 0 for scalars
-  std::string type_name() const;    // Python's name of the type
+  uint32_t depth() const;         // of nesting; 0 for scalars
+  std::string type_name() const;  // Python's name of the type
 
  private:
   Kind kind_ = Kind::kUndefined;
@@ -120,8 +120,8 @@ class Dict {
   void index_last(size_t hash);
 
   std::vector<Entry> entries_;
-  std::vector<size_t> hashes_;    // one per entry
-  std::vector<uint32_t> table_;   // open addressing, entry + 1; empty while the dict is small
+  std::vector<size_t> hashes_;   // one per entry
+  std::vector<uint32_t> table_;  // open addressing, entry + 1; empty while the dict is small
   uint32_t depth_ = 1;
 };
 
@@ -130,7 +130,8 @@ struct CallArgs {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Everything that is no plain data. The defaults are an object with no attributes that cannot be called.
+// Everything that is no plain data. The defaults are an object with no attributes that cannot be
+// called.
 class Object {
  public:
   virtual ~Object() = default;
@@ -153,7 +154,8 @@ class Object {
 
 bool truthy(Runtime& rt, const Value& value);
 bool equal(Runtime& rt, const Value& a, const Value& b);
-// `a < b` as Python orders them; raises TypeError's sentence naming `op` for kinds that have no order.
+// `a < b` as Python orders them; raises TypeError's sentence naming `op` for kinds that have no
+// order.
 bool less(Runtime& rt, const Value& a, const Value& b, std::string_view op = "<");
 bool contains(Runtime& rt, const Value& container, const Value& item);
 size_t hash_of(const Value& value);
