@@ -1,6 +1,8 @@
-// Decoding with a whole model: one stream; eight streams on the base; eight streams on eight adapters, alternating in one run. Counts every
-// byte of weights that a step reads: dense layers and head once, each expert that the router chose once, the adapter pairs that were used.
-// Usage: decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...   (as made by `lorikeet synth`)
+// Decoding with a whole model: one stream; eight streams on the base; eight streams on eight
+// adapters, alternating in one run. Counts every byte of weights that a step reads: dense layers
+// and head once, each expert that the router chose once, the adapter pairs that were used. Usage:
+// decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...   (as made by `lorikeet
+// synth`)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +28,8 @@ constexpr int kStreams = 8, kPrompt = 64;
 // `streams` sequences that decode in step, one token each.
 class Streams {
  public:
-  Streams(Model& model, KvCache& cache, int streams, int first_block, int blocks_each, bool adapters)
+  Streams(Model& model, KvCache& cache, int streams, int first_block, int blocks_each,
+          bool adapters)
       : model_(model), cache_(cache), streams_(streams), blocks_each_(blocks_each) {
     const int groups = static_cast<int>(cache.layout().groups.size());
     tables_.resize(groups);
@@ -65,7 +68,9 @@ class Streams {
         adapter.push_back(adapter_of_[s]);
         sequence.push_back(s);
         for (size_t g = 0; g < slots_.size(); ++g) {
-          slots_[g].push_back(int64_t{tables_[g][s * blocks_each_ + p / kKvBlockTokens]} * kKvBlockTokens + p % kKvBlockTokens);
+          slots_[g].push_back(int64_t{tables_[g][s * blocks_each_ + p / kKvBlockTokens]} *
+                                  kKvBlockTokens +
+                              p % kKvBlockTokens);
         }
       }
       query_start.push_back(static_cast<int>(ids.size()));
@@ -73,7 +78,8 @@ class Streams {
       rows.push_back(static_cast<int>(ids.size()) - 1);
     }
     std::vector<KvIndex> kv;
-    for (size_t g = 0; g < slots_.size(); ++g) kv.push_back({tables_[g].data(), slots_[g].data(), blocks_each_});
+    for (size_t g = 0; g < slots_.size(); ++g)
+      kv.push_back({tables_[g].data(), slots_[g].data(), blocks_each_});
     Batch batch;
     batch.tokens = static_cast<int>(ids.size());
     batch.sequences = streams_;
@@ -123,7 +129,8 @@ ByteCount count_bytes(const Model& model, const Adapter* adapter) {
   std::set<int> layers;
   for (const LinearSpec& spec : model.linears().linears) {
     if (spec.experts > 0) {
-      bytes.expert += static_cast<double>(spec.out * spec.in) * 17 / 32 + 2.0 * static_cast<double>(spec.out);
+      bytes.expert +=
+          static_cast<double>(spec.out * spec.in) * 17 / 32 + 2.0 * static_cast<double>(spec.out);
       layers.insert(spec.layer);
     } else if (spec.stage != Stage::kEmbedding) {
       bytes.dense += 2.0 * static_cast<double>(spec.out * spec.in);
@@ -132,7 +139,8 @@ ByteCount count_bytes(const Model& model, const Adapter* adapter) {
   bytes.expert /= static_cast<double>(layers.size());
   if (adapter) {
     for (const AdapterModule& module : adapter->modules) {
-      const double one = 2.0 * module.max_rank() * static_cast<double>(module.spec->in + module.spec->out);
+      const double one =
+          2.0 * module.max_rank() * static_cast<double>(module.spec->in + module.spec->out);
       (module.spec->experts > 0 ? bytes.lora_expert : bytes.lora_dense) += one;
     }
     bytes.lora_expert /= static_cast<double>(layers.size());
@@ -140,12 +148,15 @@ ByteCount count_bytes(const Model& model, const Adapter* adapter) {
   return bytes;
 }
 
-// Bytes of weights read in a step with these choices; each (stream, expert) pair of an adapter counts once.
-double step_bytes(const ByteCount& bytes, const std::vector<int32_t>& experts, int streams, int layers, int top_k, bool adapters) {
+// Bytes of weights read in a step with these choices; each (stream, expert) pair of an adapter
+// counts once.
+double step_bytes(const ByteCount& bytes, const std::vector<int32_t>& experts, int streams,
+                  int layers, int top_k, bool adapters) {
   double total = bytes.dense;
   for (int l = 0; l < layers; ++l) {
     const auto begin = experts.begin() + int64_t{l} * streams * top_k;
-    total += bytes.expert * static_cast<double>(std::set<int32_t>(begin, begin + int64_t{streams} * top_k).size());
+    total += bytes.expert *
+             static_cast<double>(std::set<int32_t>(begin, begin + int64_t{streams} * top_k).size());
   }
   if (adapters) total += streams * (bytes.lora_dense + bytes.lora_expert * layers * top_k);
   return total;
@@ -163,12 +174,17 @@ int main(int argc, char** argv) {
   int steps = 24;
   std::vector<std::string> paths;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--threads") && i + 1 < argc) options.threads = std::atoi(argv[++i]);
-    else if (!std::strcmp(argv[i], "--kernels") && i + 1 < argc) options.kernels = argv[++i];
-    else if (!std::strcmp(argv[i], "--steps") && i + 1 < argc) steps = std::atoi(argv[++i]);
-    else paths.push_back(argv[i]);
+    if (!std::strcmp(argv[i], "--threads") && i + 1 < argc)
+      options.threads = std::atoi(argv[++i]);
+    else if (!std::strcmp(argv[i], "--kernels") && i + 1 < argc)
+      options.kernels = argv[++i];
+    else if (!std::strcmp(argv[i], "--steps") && i + 1 < argc)
+      steps = std::atoi(argv[++i]);
+    else
+      paths.push_back(argv[i]);
   }
-  if (paths.empty()) die("usage: decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...");
+  if (paths.empty())
+    die("usage: decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...");
   const double load_start = bench::now();
   auto loaded = Model::load(paths[0], options);
   if (!loaded) die(loaded.error().message);
@@ -177,8 +193,10 @@ int main(int argc, char** argv) {
   std::shared_ptr<const Adapter> first;
   const int adapters = std::min<int>(kStreams, static_cast<int>(paths.size()) - 1);
   for (int a = 0; a < kStreams && adapters > 0; ++a) {
-    // Fewer folders than streams: the same one again, packed anew, so that every stream reads memory of its own.
-    auto adapter = load_peft_adapter(paths[1 + a % adapters], paths[1 + a % adapters], model.linears(), {});
+    // Fewer folders than streams: the same one again, packed anew, so that every stream reads
+    // memory of its own.
+    auto adapter =
+        load_peft_adapter(paths[1 + a % adapters], paths[1 + a % adapters], model.linears(), {});
     if (!adapter) die(adapter.error().message);
     model.set_slot(a, model.prepare_adapter(*adapter));
     if (!first) first = *adapter;
@@ -204,7 +222,8 @@ int main(int argc, char** argv) {
     for (int kind = 0; kind < 3; ++kind) {
       const double s = all[kind]->step(experts);
       const int streams = kind == 0 ? 1 : kStreams;
-      const double read = step_bytes(bytes, experts, streams, layers, top_k, kind == 2 && adapters > 0);
+      const double read =
+          step_bytes(bytes, experts, streams, layers, top_k, kind == 2 && adapters > 0);
       const double base_read = step_bytes(bytes, experts, streams, layers, top_k, false);
       if (i < 3) continue;
       rate[kind].push_back(read / s * 1e-9);
@@ -218,13 +237,14 @@ int main(int argc, char** argv) {
   const char* names[3] = {"1 stream, base", "8 streams, base", "8 streams, 8 adapters"};
   for (int kind = 0; kind < (adapters > 0 ? 3 : 2); ++kind) {
     const int streams = kind == 0 ? 1 : kStreams;
-    std::printf("%-22s %7.2f ms a step  %7.1f tok/s  %6.1f GB/s  %5.1f%% of read bandwidth\n", names[kind],
-                median(seconds[kind]) * 1e3, streams / median(seconds[kind]), median(rate[kind]),
-                100 * median(rate[kind]) / limits.read_gb_s);
+    std::printf("%-22s %7.2f ms a step  %7.1f tok/s  %6.1f GB/s  %5.1f%% of read bandwidth\n",
+                names[kind], median(seconds[kind]) * 1e3, streams / median(seconds[kind]),
+                median(rate[kind]), 100 * median(rate[kind]) / limits.read_gb_s);
   }
   if (adapters > 0) {
     // Routing differs between the two, so time for each byte of base weights is compared.
-    std::printf("adapters run at %.1f%% of the base's rate\n", 100 * median(per_byte[0]) / median(per_byte[1]));
+    std::printf("adapters run at %.1f%% of the base's rate\n",
+                100 * median(per_byte[0]) / median(per_byte[1]));
   }
   return 0;
 }

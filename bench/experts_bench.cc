@@ -1,5 +1,6 @@
-// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4, MXFP4): 1 and 8 tokens against read bandwidth, 256 against
-// the arithmetic peak, eight tokens with eight rank-16 adapters against none. Usage: experts_bench [threads] [kernels]
+// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4, MXFP4): 1 and 8 tokens
+// against read bandwidth, 256 against the arithmetic peak, eight tokens with eight rank-16 adapters
+// against none. Usage: experts_bench [threads] [kernels]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +17,8 @@ namespace {
 
 using namespace lk;
 
-constexpr int kExperts = 32, kTopK = 4, kHidden = 2880, kInner = 2880, kLayers = 4, kAdapters = 8, kRank = 16;
+constexpr int kExperts = 32, kTopK = 4, kHidden = 2880, kInner = 2880, kLayers = 4, kAdapters = 8,
+              kRank = 16;
 constexpr double kExpertBytes = 3.0 * kHidden * kInner * 17 / 32;
 
 struct Layer {
@@ -26,7 +28,8 @@ struct Layer {
   std::vector<const LoraWeights*> up_slots, down_slots;
 };
 
-std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec, std::mt19937_64& random) {
+std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec,
+                                        std::mt19937_64& random) {
   std::vector<uint64_t> codes(int64_t{kExperts} * spec.out * spec.in / 16);
   std::vector<uint8_t> scales(int64_t{kExperts} * spec.out * spec.in / 32);
   std::vector<uint16_t> bias(int64_t{kExperts} * spec.out, 0x3c00);
@@ -44,11 +47,13 @@ std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec
     m.scales = reinterpret_cast<const std::byte*>(scales.data()) + e * spec.out * spec.in / 32;
     linear.experts.push_back({m});
   }
-  linear.bias = {reinterpret_cast<const std::byte*>(bias.data()), DType::kBF16, {kExperts, spec.out}};
+  linear.bias = {
+      reinterpret_cast<const std::byte*>(bias.data()), DType::kBF16, {kExperts, spec.out}};
   return kernels.pack(linear, false);
 }
 
-std::unique_ptr<LoraWeights> random_lora(Kernels& kernels, const LinearSpec& spec, std::mt19937_64& random) {
+std::unique_ptr<LoraWeights> random_lora(Kernels& kernels, const LinearSpec& spec,
+                                         std::mt19937_64& random) {
   std::vector<uint16_t> a(int64_t{kRank} * spec.in), b(int64_t{kRank} * spec.out);
   for (auto& v : a) v = f32_to_bf16(1e-2f * static_cast<float>(int(random() % 201) - 100) / 100);
   for (auto& v : b) v = f32_to_bf16(1e-2f * static_cast<float>(int(random() % 201) - 100) / 100);
@@ -71,14 +76,18 @@ int main(int argc, char** argv) {
     ThreadPool pool(threads);
     limits = bench::measure_limits(pool);
   }
-  std::printf("kernels %s, %d threads; limits: read %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n",
-              std::string(kernels.name()).c_str(), kernels.threads(), limits.read_gb_s, limits.fma_gflop_s, limits.bf16_gflop_s);
+  std::printf(
+      "kernels %s, %d threads; limits: read %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n",
+      std::string(kernels.name()).c_str(), kernels.threads(), limits.read_gb_s, limits.fma_gflop_s,
+      limits.bf16_gflop_s);
 
   std::mt19937_64 random(1);
   std::vector<Layer> layers(kLayers);
   for (Layer& layer : layers) {
-    layer.up_spec = {Stage::kExpertUp, 0, kExperts, 2 * kInner, kHidden, RowOrder::kInterleavedGateUp, true, {}};
-    layer.down_spec = {Stage::kExpertDown, 0, kExperts, kHidden, kInner, RowOrder::kPlain, true, {}};
+    layer.up_spec = {
+        Stage::kExpertUp, 0, kExperts, 2 * kInner, kHidden, RowOrder::kInterleavedGateUp, true, {}};
+    layer.down_spec = {Stage::kExpertDown, 0,    kExperts, kHidden, kInner,
+                       RowOrder::kPlain,   true, {}};
     layer.up = random_weights(kernels, layer.up_spec, random);
     layer.down = random_weights(kernels, layer.down_spec, random);
     for (int a = 0; a < kAdapters; ++a) {
@@ -93,7 +102,8 @@ int main(int argc, char** argv) {
   std::vector<float> x(kMaxTokens * kHidden), residual(x.size()), weight(kMaxTokens * kTopK, 0.25f);
   for (float& v : x) v = static_cast<float>(int(random() % 2001) - 1000) / 500;
   int next_layer = 0;
-  // One call on the next layer with fresh random routing; returns seconds and adds the distinct experts to `touched`.
+  // One call on the next layer with fresh random routing; returns seconds and adds the distinct
+  // experts to `touched`.
   auto once = [&](int tokens, bool lora, int64_t& touched) {
     Layer& layer = layers[next_layer++ % kLayers];
     std::vector<int32_t> expert, adapter(tokens);
@@ -108,8 +118,18 @@ int main(int argc, char** argv) {
     Batch batch;
     batch.tokens = tokens;
     batch.adapter = adapter.data();
-    ExpertArgs args{x.data(), expert.data(), weight.data(), kExperts, kTopK, kInner, {layer.up.get(), layer.up_slots},
-                    {layer.down.get(), layer.down_slots}, Activation::kClampedSwiGlu, 1.702f, 7.0f, residual.data()};
+    ExpertArgs args{x.data(),
+                    expert.data(),
+                    weight.data(),
+                    kExperts,
+                    kTopK,
+                    kInner,
+                    {layer.up.get(), layer.up_slots},
+                    {layer.down.get(), layer.down_slots},
+                    Activation::kClampedSwiGlu,
+                    1.702f,
+                    7.0f,
+                    residual.data()};
     const double start = bench::now();
     kernels.experts(batch, args);
     return bench::now() - start;
@@ -125,8 +145,8 @@ int main(int argc, char** argv) {
       const double seconds = once(tokens, false, touched);
       if (i > 4) rate.push_back(static_cast<double>(touched) * kExpertBytes / seconds * 1e-9);
     }
-    std::printf("%3d tokens             %7.1f GB/s   %5.1f%% of read bandwidth\n", tokens, median(rate),
-                100 * median(rate) / limits.read_gb_s);
+    std::printf("%3d tokens             %7.1f GB/s   %5.1f%% of read bandwidth\n", tokens,
+                median(rate), 100 * median(rate) / limits.read_gb_s);
   }
   for (int tokens : {32, 256}) {
     std::vector<double> seconds;
@@ -135,16 +155,19 @@ int main(int argc, char** argv) {
       seconds.push_back(once(tokens, false, touched));
     }
     const double rate = 2.0 * 3 * kHidden * kInner * kTopK * tokens / median(seconds) * 1e-9;
-    std::printf("%3d tokens             %7.1f GFLOP/s %5.1f%% of the arithmetic peak\n", tokens, rate, 100 * rate / limits.peak_gflop_s());
+    std::printf("%3d tokens             %7.1f GFLOP/s %5.1f%% of the arithmetic peak\n", tokens,
+                rate, 100 * rate / limits.peak_gflop_s());
   }
   std::vector<double> with, without, ratio;
-  for (int i = 0; i < 60; ++i) {  // alternating; routing differs, so time per distinct expert is compared
+  for (int i = 0; i < 60;
+       ++i) {  // alternating; routing differs, so time per distinct expert is compared
     int64_t base_experts = 0, lora_experts = 0;
     const double base = once(8, false, base_experts), adapted = once(8, true, lora_experts);
     if (i < 4) continue;
     without.push_back(base / static_cast<double>(base_experts));
     with.push_back(adapted / static_cast<double>(lora_experts));
   }
-  std::printf("  8 tokens, 8 adapters r%d: %+.1f%% time over none\n", kRank, 100 * (median(with) / median(without) - 1));
+  std::printf("  8 tokens, 8 adapters r%d: %+.1f%% time over none\n", kRank,
+              100 * (median(with) / median(without) - 1));
   return 0;
 }

@@ -10,7 +10,7 @@
 namespace lk::bench {
 namespace {
 
-constexpr int kChains = 12;        // independent sums: latency 4, two units
+constexpr int kChains = 12;  // independent sums: latency 4, two units
 constexpr int64_t kSteps = 2000000;
 volatile float sink;
 
@@ -39,7 +39,8 @@ __attribute__((target("avx512f"))) double fma_avx512() {
 __attribute__((target("avx512f,avx512bf16"))) double dot_bf16() {
   __m512 sum[kChains];
   for (auto& s : sum) s = _mm512_set1_ps(1.0f);
-  const auto a = (__m512bh)_mm512_set1_epi32(0x3c003c00), b = (__m512bh)_mm512_set1_epi32(0x3c003c00);
+  const auto a = (__m512bh)_mm512_set1_epi32(0x3c003c00),
+             b = (__m512bh)_mm512_set1_epi32(0x3c003c00);
   for (int64_t i = 0; i < kSteps; ++i) {
     for (auto& s : sum) s = _mm512_dpbf16_ps(s, a, b);
   }
@@ -51,7 +52,8 @@ __attribute__((target("avx2"))) int64_t read_all(const std::byte* data, int64_t 
   __m256i sum[8] = {};
   for (int64_t i = 0; i + 256 <= bytes; i += 256) {
     for (int j = 0; j < 8; ++j) {
-      sum[j] = _mm256_add_epi64(sum[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 32 * j)));
+      sum[j] = _mm256_add_epi64(
+          sum[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 32 * j)));
     }
   }
   for (int j = 1; j < 8; ++j) sum[0] = _mm256_add_epi64(sum[0], sum[j]);
@@ -73,26 +75,32 @@ double best_rate(ThreadPool& pool, double (*kernel)()) {
 
 }  // namespace
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Limits measure_limits(ThreadPool& pool) {
   Limits limits;
   constexpr int64_t kBytes = int64_t{1} << 30, kPiece = int64_t{1} << 21;
   AlignedBuffer buffer(kBytes);
   pool.run(kBytes / kPiece, [&](int64_t i, int) {
-    for (int64_t j = 0; j < kPiece; j += 64) buffer.data()[i * kPiece + j] = static_cast<std::byte>(j);
+    for (int64_t j = 0; j < kPiece; j += 64)
+      buffer.data()[i * kPiece + j] = static_cast<std::byte>(j);
   });
   std::vector<int64_t> sums(pool.threads());
   // The best of several: the ceiling is what the machine can do, not what its other guests leave.
   for (int repeat = 0; repeat < 7; ++repeat) {
     const double start = now();
-    pool.run(kBytes / kPiece, [&](int64_t i, int thread) { sums[thread] += read_all(buffer.data() + i * kPiece, kPiece); });
+    pool.run(kBytes / kPiece, [&](int64_t i, int thread) {
+      sums[thread] += read_all(buffer.data() + i * kPiece, kPiece);
+    });
     limits.read_gb_s = std::max(limits.read_gb_s, kBytes / (now() - start) * 1e-9);
   }
   for (int64_t s : sums) sink = static_cast<float>(s);
   const bool avx512 = __builtin_cpu_supports("avx512f");
   limits.fma_gflop_s = best_rate(pool, avx512 ? fma_avx512 : fma_avx2);
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) limits.bf16_gflop_s = best_rate(pool, dot_bf16);
+  if (avx512 && __builtin_cpu_supports("avx512bf16"))
+    limits.bf16_gflop_s = best_rate(pool, dot_bf16);
   return limits;
 }
 

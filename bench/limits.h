@@ -1,4 +1,5 @@
-// What this machine can do at most, measured on the spot: the ceilings that results are stated against.
+// What this machine can do at most, measured on the spot: the ceilings that results are stated
+// against.
 #pragma once
 
 #include "base/thread_pool.h"
@@ -6,9 +7,9 @@
 namespace lk::bench {
 
 struct Limits {
-  double read_gb_s = 0;       // all threads reading memory
-  double fma_gflop_s = 0;     // float32 fused multiply-add, widest vectors
-  double bf16_gflop_s = 0;    // bfloat16 pair products; 0 where the CPU has none
+  double read_gb_s = 0;     // all threads reading memory
+  double fma_gflop_s = 0;   // float32 fused multiply-add, widest vectors
+  double bf16_gflop_s = 0;  // bfloat16 pair products; 0 where the CPU has none
   double peak_gflop_s() const { return fma_gflop_s > bf16_gflop_s ? fma_gflop_s : bf16_gflop_s; }
 };
 

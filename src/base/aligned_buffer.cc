@@ -39,8 +39,10 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 }
 
 AlignedBuffer::~AlignedBuffer() {
-  if (mapped_) munmap(data_, size_);
-  else std::free(data_);
+  if (mapped_)
+    munmap(data_, size_);
+  else
+    std::free(data_);
 }
 
 }  // namespace lk

@@ -1,4 +1,5 @@
-// Zeroed memory aligned for vector loads; large ones are mapped with transparent huge pages. Movable, owns its bytes.
+// Zeroed memory aligned for vector loads; large ones are mapped with transparent huge pages.
+// Movable, owns its bytes.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,13 @@ class AlignedBuffer {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data_); }
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data_); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
   // Makes room for at least `bytes`; contents are lost when it grows.
   void reserve(size_t bytes) {
     if (bytes > size_) *this = AlignedBuffer(bytes + bytes / 4);

@@ -11,9 +11,11 @@ namespace {
 
 constexpr int kMaxDepth = 200;
 
-// NaN and the infinities are no JSON; before parsing each is replaced by a string that no file contains
-// (a raw U+0001 cannot occur inside a JSON string, but its escape can be parsed), and put back afterwards.
-constexpr std::string_view kNan = R"("\u0001lk-nan")", kInf = R"("\u0001lk-inf")", kNegInf = R"("\u0001lk-ninf")";
+// NaN and the infinities are no JSON; before parsing each is replaced by a string that no file
+// contains (a raw U+0001 cannot occur inside a JSON string, but its escape can be parsed), and put
+// back afterwards.
+constexpr std::string_view kNan = R"("\u0001lk-nan")", kInf = R"("\u0001lk-inf")",
+                           kNegInf = R"("\u0001lk-ninf")";
 
 struct Prepared {
   std::string text;
@@ -45,7 +47,8 @@ Result<Prepared> prepare(std::string_view text, std::string_view what) {
     };
     if (c == '"') in_string = true;
     if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return invalid("{} is nested deeper than {} levels", what, kMaxDepth);
+      if (++depth > kMaxDepth)
+        return invalid("{} is nested deeper than {} levels", what, kMaxDepth);
     } else if (c == '}' || c == ']') {
       --depth;
     } else if (c == 'N' || c == 'I' || c == '-') {
@@ -61,9 +64,12 @@ void restore(J& value) {
   if (value.is_string()) {
     const auto& s = value.template get_ref<const std::string&>();
     if (s.size() < 7 || s[0] != '\x01') return;
-    if (s == "\x01lk-nan") value = std::numeric_limits<double>::quiet_NaN();
-    else if (s == "\x01lk-inf") value = std::numeric_limits<double>::infinity();
-    else if (s == "\x01lk-ninf") value = -std::numeric_limits<double>::infinity();
+    if (s == "\x01lk-nan")
+      value = std::numeric_limits<double>::quiet_NaN();
+    else if (s == "\x01lk-inf")
+      value = std::numeric_limits<double>::infinity();
+    else if (s == "\x01lk-ninf")
+      value = -std::numeric_limits<double>::infinity();
   } else if (value.is_structured()) {
     for (auto& child : value) restore(child);
   }
@@ -78,14 +84,17 @@ Result<J> parse(std::string_view text, std::string_view what) {
     return value;
   } catch (const nlohmann::json::exception& e) {
     std::string_view reason = e.what();
-    if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
+    if (const size_t end = reason.find("] "); end != std::string_view::npos)
+      reason.remove_prefix(end + 2);
     return invalid("{} is not valid JSON: {}", what, reason);
   }
 }
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::string_view what) { return parse<Json>(text, what); }
+Result<Json> parse_json(std::string_view text, std::string_view what) {
+  return parse<Json>(text, what);
+}
 Result<OrderedJson> parse_ordered_json(std::string_view text, std::string_view what) {
   return parse<OrderedJson>(text, what);
 }

@@ -13,7 +13,8 @@ using Json = nlohmann::json;
 // Keeps the file's key order (PEFT's rank_pattern is searched in it; templates print it).
 using OrderedJson = nlohmann::ordered_json;
 
-// `what` names the source in the error's sentence. Errors: kInvalid (syntax, nesting over 200, invalid UTF-8).
+// `what` names the source in the error's sentence. Errors: kInvalid (syntax, nesting over 200,
+// invalid UTF-8).
 Result<Json> parse_json(std::string_view text, std::string_view what);
 Result<OrderedJson> parse_ordered_json(std::string_view text, std::string_view what);
 Result<Json> read_json_file(const std::string& path);

@@ -28,11 +28,13 @@ Result<OpenFile> open_regular(const std::string& path) {
   // O_NONBLOCK: a FIFO given by mistake must not hang the open; it is refused below.
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd < 0) {
-    const ErrorKind kind = errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalid;
+    const ErrorKind kind =
+        errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalid;
     return fail(kind, "cannot open {}: {}", path, std::strerror(errno));
   }
   struct stat info {};
-  if (::fstat(file.fd, &info) != 0) return invalid("cannot stat {}: {}", path, std::strerror(errno));
+  if (::fstat(file.fd, &info) != 0)
+    return invalid("cannot stat {}: {}", path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return invalid("{} is not a regular file", path);
   file.size = static_cast<size_t>(info.st_size);
   return file;
@@ -75,7 +77,8 @@ void drop_mapped_pages(const std::byte* data, size_t size) {
 
 Result<std::string> read_file(const std::string& path, size_t limit) {
   LK_ASSIGN_OR_RETURN(OpenFile file, open_regular(path));
-  if (file.size > limit) return invalid("{} has {} bytes, more than the {} allowed", path, file.size, limit);
+  if (file.size > limit)
+    return invalid("{} has {} bytes, more than the {} allowed", path, file.size, limit);
   std::string text(file.size, '\0');
   size_t done = 0;
   while (done < text.size()) {

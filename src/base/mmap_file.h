@@ -1,4 +1,5 @@
-// A file mapped read-only. Movable, not copyable; the bytes live as long as the object. Thread-safe to read.
+// A file mapped read-only. Movable, not copyable; the bytes live as long as the object. Thread-safe
+// to read.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace lk {
 
 class MmapFile {
  public:
-  // Errors: kNotFound if the file does not exist, kInvalid if it is no regular file or cannot be mapped.
+  // Errors: kNotFound if the file does not exist, kInvalid if it is no regular file or cannot be
+  // mapped.
   static Result<MmapFile> open(const std::string& path);
   MmapFile(MmapFile&& other) noexcept;
   MmapFile& operator=(MmapFile&& other) noexcept;
@@ -29,8 +31,8 @@ class MmapFile {
   std::string path_;
 };
 
-// Gives the pages that lie wholly inside [data, data + size) of a mapped file back to the kernel; they are
-// read again from the file when touched. Keeps a loader's resident memory at one copy.
+// Gives the pages that lie wholly inside [data, data + size) of a mapped file back to the kernel;
+// they are read again from the file when touched. Keeps a loader's resident memory at one copy.
 void drop_mapped_pages(const std::byte* data, size_t size);
 
 // Reads a whole (small) file. Errors: kNotFound, kInvalid (over `limit` bytes or unreadable).

@@ -17,11 +17,11 @@ struct DTypeRow {
 };
 
 constexpr DTypeRow kDTypes[] = {
-    {DType::kBool, "BOOL", 1},     {DType::kU8, "U8", 1},          {DType::kI8, "I8", 1},
-    {DType::kI16, "I16", 2},       {DType::kU16, "U16", 2},        {DType::kI32, "I32", 4},
-    {DType::kU32, "U32", 4},       {DType::kI64, "I64", 8},        {DType::kU64, "U64", 8},
-    {DType::kF16, "F16", 2},       {DType::kBF16, "BF16", 2},      {DType::kF32, "F32", 4},
-    {DType::kF64, "F64", 8},       {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
+    {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},          {DType::kI8, "I8", 1},
+    {DType::kI16, "I16", 2},        {DType::kU16, "U16", 2},        {DType::kI32, "I32", 4},
+    {DType::kU32, "U32", 4},        {DType::kI64, "I64", 8},        {DType::kU64, "U64", 8},
+    {DType::kF16, "F16", 2},        {DType::kBF16, "BF16", 2},      {DType::kF32, "F32", 4},
+    {DType::kF64, "F64", 8},        {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
     {DType::kF8E8M0, "F8_E8M0", 1},
 };
 
@@ -56,13 +56,20 @@ int64_t TensorView::elements() const {
 
 float load_f32(const TensorView& tensor, int64_t i) {
   switch (tensor.dtype) {
-    case DType::kF64: return static_cast<float>(load<double>(tensor.data, i));
-    case DType::kF32: return load<float>(tensor.data, i);
-    case DType::kF16: return f16_to_f32(load<uint16_t>(tensor.data, i));
-    case DType::kBF16: return bf16_to_f32(load<uint16_t>(tensor.data, i));
-    case DType::kF8E4M3: return e4m3_to_f32(load<uint8_t>(tensor.data, i));
-    case DType::kF8E8M0: return e8m0_to_f32(load<uint8_t>(tensor.data, i));
-    default: LK_CHECK(!"load_f32 of a type that is not floating-point");
+    case DType::kF64:
+      return static_cast<float>(load<double>(tensor.data, i));
+    case DType::kF32:
+      return load<float>(tensor.data, i);
+    case DType::kF16:
+      return f16_to_f32(load<uint16_t>(tensor.data, i));
+    case DType::kBF16:
+      return bf16_to_f32(load<uint16_t>(tensor.data, i));
+    case DType::kF8E4M3:
+      return e4m3_to_f32(load<uint8_t>(tensor.data, i));
+    case DType::kF8E8M0:
+      return e8m0_to_f32(load<uint8_t>(tensor.data, i));
+    default:
+      LK_CHECK(!"load_f32 of a type that is not floating-point");
   }
   return 0;
 }

@@ -12,8 +12,22 @@ namespace lk {
 
 // Element types of safetensors files.
 enum class DType : uint8_t {
-  kBool, kU8, kI8, kI16, kU16, kI32, kU32, kI64, kU64,
-  kF16, kBF16, kF32, kF64, kF8E4M3, kF8E5M2, kF8E8M0,
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
 };
 
 // Bytes of one element.
@@ -34,7 +48,8 @@ struct TensorView {
   size_t bytes() const { return static_cast<size_t>(elements()) * dtype_size(dtype); }
 };
 
-// Element i of a floating-point tensor (F64 F32 F16 BF16 F8_E4M3 F8_E8M0) as float32. Safe for unaligned data.
+// Element i of a floating-point tensor (F64 F32 F16 BF16 F8_E4M3 F8_E8M0) as float32. Safe for
+// unaligned data.
 float load_f32(const TensorView& tensor, int64_t i);
 
 }  // namespace lk

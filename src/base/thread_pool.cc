@@ -7,8 +7,8 @@
 namespace lk {
 namespace {
 
-// A decode step has some ten loops a layer, microseconds apart: a worker that slept at once would be woken
-// more often than it works. About 50 us of spinning bridges the gaps; then it sleeps.
+// A decode step has some ten loops a layer, microseconds apart: a worker that slept at once would
+// be woken more often than it works. About 50 us of spinning bridges the gaps; then it sleeps.
 constexpr int kSpins = 4000;
 
 void pause() { __builtin_ia32_pause(); }
@@ -50,9 +50,12 @@ void ThreadPool::launch(int64_t items, int64_t grain, void* body, Call call) {
   }
   work(0);
   for (int spins = 0; active_.load(std::memory_order_acquire) != 0; ++spins) {
-    // Where CPUs are shared with other programs the last worker may be off its CPU: give ours away then.
-    if (spins < kSpins) pause();
-    else sched_yield();
+    // Where CPUs are shared with other programs the last worker may be off its CPU: give ours away
+    // then.
+    if (spins < kSpins)
+      pause();
+    else
+      sched_yield();
   }
 }
 
@@ -69,7 +72,8 @@ void ThreadPool::worker(int thread) {
   uint64_t seen = 0;
   while (true) {
     int spins = 0;
-    while (epoch_.load(std::memory_order_acquire) == seen && !stop_.load(std::memory_order_relaxed)) {
+    while (epoch_.load(std::memory_order_acquire) == seen &&
+           !stop_.load(std::memory_order_relaxed)) {
       if (++spins < kSpins) {
         pause();
         continue;

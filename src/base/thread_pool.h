@@ -1,5 +1,5 @@
-// A fixed set of worker threads that run one parallel loop at a time. The calling thread takes part.
-// One thread calls `run` at a time; the object may be moved between callers, not shared.
+// A fixed set of worker threads that run one parallel loop at a time. The calling thread takes
+// part. One thread calls `run` at a time; the object may be moved between callers, not shared.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(item, thread) for every item in [0, items), in any order, on threads [0, threads()). Items are handed out
-  // `grain` at a time. Returns when all are done. The result must not depend on who runs what.
+  // Calls body(item, thread) for every item in [0, items), in any order, on threads [0, threads()).
+  // Items are handed out `grain` at a time. Returns when all are done. The result must not depend
+  // on who runs what.
   template <typename Body>
   void run(int64_t items, int64_t grain, Body&& body) {
     if (items <= 0) return;

@@ -1,4 +1,5 @@
-// Paged KV memory of all attention layers, and the blocks that sequences hold of it. Used by the engine's thread only.
+// Paged KV memory of all attention layers, and the blocks that sequences hold of it. Used by the
+// engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace lk {
 
 // Layers with the same window share block tables: a KV group.
 struct KvGroup {
-  int window = 0;          // keys a query sees; 0: all
-  std::vector<int> layers; // attention layer indices
+  int window = 0;           // keys a query sees; 0: all
+  std::vector<int> layers;  // attention layer indices
 };
 
 struct KvLayout {

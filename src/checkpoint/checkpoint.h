@@ -1,5 +1,5 @@
-// A model folder opened for reading: tensors of one or many safetensors files, mapped, and its JSON files.
-// Movable; immutable after open; safe to read from many threads.
+// A model folder opened for reading: tensors of one or many safetensors files, mapped, and its JSON
+// files. Movable; immutable after open; safe to read from many threads.
 #pragma once
 
 #include <map>
@@ -15,11 +15,12 @@ namespace lk {
 
 class Checkpoint {
  public:
-  // Opens model.safetensors, or model.safetensors.index.json and every shard that it names, plus config.json,
-  // generation_config.json and hf_quant_config.json. Errors: one sentence naming the file and what is wrong.
+  // Opens model.safetensors, or model.safetensors.index.json and every shard that it names, plus
+  // config.json, generation_config.json and hf_quant_config.json. Errors: one sentence naming the
+  // file and what is wrong.
   static Result<Checkpoint> open(const std::string& folder);
-  // A checkpoint without tensor data (all views have null data), from safetensors headers: for tests and tools
-  // that reason about layouts too large to have at hand.
+  // A checkpoint without tensor data (all views have null data), from safetensors headers: for
+  // tests and tools that reason about layouts too large to have at hand.
   static Result<Checkpoint> from_headers(const std::vector<std::string>& headers, HfConfig config);
 
   Checkpoint(Checkpoint&&) noexcept;

@@ -1,4 +1,5 @@
-// config.json, generation_config.json and hf_quant_config.json of a model folder. Copyable; read-only use is thread-safe.
+// config.json, generation_config.json and hf_quant_config.json of a model folder. Copyable;
+// read-only use is thread-safe.
 #pragma once
 
 #include <memory>
@@ -19,8 +20,9 @@ class JsonFields {
 
   bool has(std::string_view key) const;  // present and not null
   Result<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
-  Result<int64_t> integer_or(std::string_view key, int64_t fallback, int64_t min, int64_t max) const;
-  Result<double> number(std::string_view key) const;                 // finite
+  Result<int64_t> integer_or(std::string_view key, int64_t fallback, int64_t min,
+                             int64_t max) const;
+  Result<double> number(std::string_view key) const;  // finite
   Result<double> number_or(std::string_view key, double fallback) const;
   Result<bool> boolean_or(std::string_view key, bool fallback) const;
   Result<std::string> string(std::string_view key) const;
@@ -46,7 +48,8 @@ struct HfConfig {
 
   JsonFields fields() const { return JsonFields(*config, "config.json"); }
   std::string model_type() const;
-  // End-of-turn ids: generation_config's eos_token_id (number or list) and config.json's, each once.
+  // End-of-turn ids: generation_config's eos_token_id (number or list) and config.json's, each
+  // once.
   Result<std::vector<int32_t>> eos_token_ids() const;
 };
 

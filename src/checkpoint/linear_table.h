@@ -1,6 +1,6 @@
-// The table of an architecture's linears: what each is called in every dialect, its shape, row order and
-// stage. Each architecture exports one; weight loading, format detection, adapters, inspect, quantize and
-// synth read only this. Plain values; immutable after construction.
+// The table of an architecture's linears: what each is called in every dialect, its shape, row
+// order and stage. Each architecture exports one; weight loading, format detection, adapters,
+// inspect, quantize and synth read only this. Plain values; immutable after construction.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,15 @@ namespace lk {
 
 // Where in the forward pass a linear stands (kernels/kernels.h is cut at these).
 enum class Stage : uint8_t {
-  kEmbedding,     // token id -> residual stream
-  kQuery, kKey, kValue,
+  kEmbedding,  // token id -> residual stream
+  kQuery,
+  kKey,
+  kValue,
   kAttentionOut,
   kRouter,
-  kExpertUp,      // first expert matrix: gate and up fused, or up alone
-  kExpertDown,    // second expert matrix
-  kHead,          // residual stream -> logits
+  kExpertUp,    // first expert matrix: gate and up fused, or up alone
+  kExpertDown,  // second expert matrix
+  kHead,        // residual stream -> logits
 };
 std::string_view stage_name(Stage stage);
 
@@ -36,14 +38,18 @@ enum class RowPart : uint8_t { kAll, kGate, kUp };
 
 // How the tensor behind a name lies in a file.
 enum class NameForm : uint8_t {
-  kModule,          // module with `<path>.weight` [out, in] (or the parts of a quantized format) and `<path>.bias`
-  kExpertModule,    // the same, one module for each expert; `path` contains "{expert}"
-  kParameterOutIn,  // bare 3-D parameter `<path>` (E, out, in); quantized parts are `<path>_blocks`, `<path>_scales`; bias `<path>_bias`
-  kParameterInOut,  // bare 3-D parameter `<path>` (E, in, out) when not quantized; quantized parts are (E, out, ...) all the same
+  kModule,        // module with `<path>.weight` [out, in] (or the parts of a quantized format) and
+                  // `<path>.bias`
+  kExpertModule,  // the same, one module for each expert; `path` contains "{expert}"
+  kParameterOutIn,  // bare 3-D parameter `<path>` (E, out, in); quantized parts are
+                    // `<path>_blocks`, `<path>_scales`; bias `<path>_bias`
+  kParameterInOut,  // bare 3-D parameter `<path>` (E, in, out) when not quantized; quantized parts
+                    // are (E, out, ...) all the same
 };
 
 struct LinearName {
-  std::string path;  // without the root prefix, layer number filled in: "layers.3.mlp.experts.gate_up_proj"
+  std::string
+      path;  // without the root prefix, layer number filled in: "layers.3.mlp.experts.gate_up_proj"
   NameForm form = NameForm::kModule;
   RowPart part = RowPart::kAll;
 };
@@ -51,14 +57,14 @@ struct LinearName {
 // One linear of one layer (all its experts together).
 struct LinearSpec {
   Stage stage;
-  int layer = -1;      // -1: not in a layer (embedding, head)
-  int experts = 0;     // 0: not an expert linear
-  int64_t out = 0;     // rows of one expert's matrix
-  int64_t in = 0;      // contraction length
+  int layer = -1;   // -1: not in a layer (embedding, head)
+  int experts = 0;  // 0: not an expert linear
+  int64_t out = 0;  // rows of one expert's matrix
+  int64_t in = 0;   // contraction length
   RowOrder row_order = RowOrder::kPlain;
-  bool bias = false;   // [out] or [experts, out] stands in the checkpoint
-  // Every name under which checkpoints and adapters know it; the first is the published checkpoint's own.
-  // Names with part kGate/kUp come in pairs that together make the whole.
+  bool bias = false;  // [out] or [experts, out] stands in the checkpoint
+  // Every name under which checkpoints and adapters know it; the first is the published
+  // checkpoint's own. Names with part kGate/kUp come in pairs that together make the whole.
   std::vector<LinearName> names;
 
   const std::string& path() const { return names.front().path; }
@@ -71,18 +77,22 @@ struct PlainTensorSpec {
 };
 
 struct LinearTable {
-  std::string architecture;               // "gpt_oss"
-  // Root prefixes that stand before every name except those in `rootless`; the first is canonical ("model.").
+  std::string architecture;  // "gpt_oss"
+  // Root prefixes that stand before every name except those in `rootless`; the first is canonical
+  // ("model.").
   std::vector<std::string> prefixes;
-  std::vector<std::string> rootless;      // top-level module paths without prefix, e.g. "lm_head"
-  std::vector<LinearSpec> linears;        // layer by layer, in forward order
+  std::vector<std::string> rootless;  // top-level module paths without prefix, e.g. "lm_head"
+  std::vector<LinearSpec> linears;    // layer by layer, in forward order
   std::vector<PlainTensorSpec> plain;
-  std::vector<std::string> ignored;       // full-name prefixes that a text server skips ("model.visual.", "mtp.")
-  bool tied_head = false;                 // the head uses the embedding's matrix; no lm_head tensor is required
+  std::vector<std::string>
+      ignored;             // full-name prefixes that a text server skips ("model.visual.", "mtp.")
+  bool tied_head = false;  // the head uses the embedding's matrix; no lm_head tensor is required
 
-  // The linear of `stage` in `layer` (-1 for embedding and head); null if the architecture has none.
+  // The linear of `stage` in `layer` (-1 for embedding and head); null if the architecture has
+  // none.
   const LinearSpec* find(Stage stage, int layer) const;
-  // `path` (of a linear, a plain tensor or anything below one) with `prefix` before it, unless it is rootless.
+  // `path` (of a linear, a plain tensor or anything below one) with `prefix` before it, unless it
+  // is rootless.
   std::string full_name(std::string_view path, std::string_view prefix) const;
 };
 

@@ -1,4 +1,5 @@
-// One safetensors file: header parsed and checked, tensors as views into the mapping. Thread-safe to read.
+// One safetensors file: header parsed and checked, tensors as views into the mapping. Thread-safe
+// to read.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,19 @@
 namespace lk {
 
 struct SafetensorsHeader {
-  std::map<std::string, TensorView> tensors;      // data = null or base + offset
-  std::map<std::string, std::string> metadata;    // __metadata__
+  std::map<std::string, TensorView> tensors;    // data = null or base + offset
+  std::map<std::string, std::string> metadata;  // __metadata__
 };
 
 // A data range whose length is not known: ends are not compared with it.
 inline constexpr size_t kUnknownDataSize = SIZE_MAX;
 
-// Parses a header's JSON text. `data` is the byte range behind the header (null with `data_size` given, or
-// kUnknownDataSize, for header-only use). Checks offsets, lengths against dtype x shape, overlaps, holes, duplicate
-// names and number ranges. Errors: kInvalid naming `what` and the tensor.
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, const std::byte* data, size_t data_size,
-                                                   std::string_view what);
+// Parses a header's JSON text. `data` is the byte range behind the header (null with `data_size`
+// given, or kUnknownDataSize, for header-only use). Checks offsets, lengths against dtype x shape,
+// overlaps, holes, duplicate names and number ranges. Errors: kInvalid naming `what` and the
+// tensor.
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, const std::byte* data,
+                                                   size_t data_size, std::string_view what);
 
 class SafetensorsFile {
  public:

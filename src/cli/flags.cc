@@ -118,7 +118,9 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
       ->check(CLI::Range(0, kMost));
   app.add_option("--adapters", synth.adapters, "PEFT adapters to write into FOLDER/adapter0 ...")
       ->check(CLI::Range(0, 10000));
-  app.add_option("--rank", synth.rank, "Their rank")->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_option("--rank", synth.rank, "Their rank")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
   app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
 }
 

@@ -42,8 +42,11 @@ LineReader::~LineReader() {
 
 // False if nothing came (yet).
 bool LineReader::fill(bool wait) {
+  // An interrupt may come just before the wait, or to another thread: the caller gets to look a few
+  // times a second.
+  constexpr int kLookMs = 100;
   pollfd ready{fd_, POLLIN, 0};
-  if (poll(&ready, 1, wait ? -1 : 0) <= 0) return false;
+  if (poll(&ready, 1, wait ? kLookMs : 0) <= 0) return false;
   constexpr size_t kPiece = size_t{1} << 16;
   buffer_.erase(0, begin_);
   searched_ -= begin_;

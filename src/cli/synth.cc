@@ -18,8 +18,8 @@ Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
   synth.progress = [&](uint64_t done, uint64_t total) {
     if (!line.due()) return;
     const double share = static_cast<double>(done) / static_cast<double>(total);
-    line.show(fmt::format("{} {:.1f} of {:.1f} GB", progress_bar(share), static_cast<double>(done) * 1e-9,
-                          static_cast<double>(total) * 1e-9));
+    line.show(fmt::format("{} {:.1f} of {:.1f} GB", progress_bar(share),
+                          static_cast<double>(done) * 1e-9, static_cast<double>(total) * 1e-9));
   };
   LK_RETURN_IF_ERROR(synthesize_checkpoint(options.folder, synth));
   LK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.folder));
@@ -30,7 +30,8 @@ Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
     adapter.rank = options.rank;
     adapter.alpha = 2.0 * options.rank;
     adapter.seed = options.seed + 1 + static_cast<uint64_t>(i);
-    LK_RETURN_IF_ERROR(synthesize_adapter(fmt::format("{}/adapter{}", options.folder, i), table, adapter));
+    LK_RETURN_IF_ERROR(
+        synthesize_adapter(fmt::format("{}/adapter{}", options.folder, i), table, adapter));
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// The `synth` command: writes a checkpoint with random weights in a published layout, and adapters for it.
+// The `synth` command: writes a checkpoint with random weights in a published layout, and adapters
+// for it.
 #pragma once
 
 #include "cli/options.h"

@@ -1,7 +1,9 @@
-// What the model may ask of a device: the stages of a decoder layer, each with its LoRA terms inside. Cut at stages so that a
-// backend may fuse whatever lies behind one. Buffers belong to the caller. One thread calls a Kernels object at a time.
+// What the model may ask of a device: the stages of a decoder layer, each with its LoRA terms
+// inside. Cut at stages so that a backend may fuse whatever lies behind one. Buffers belong to the
+// caller. One thread calls a Kernels object at a time.
 //
-// Symbols: T tokens of the step, S sequences, R rows that want logits, H hidden size, E experts, k experts a token.
+// Symbols: T tokens of the step, S sequences, R rows that want logits, H hidden size, E experts, k
+// experts a token.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +20,9 @@ inline constexpr int kKvBlockTokens = 16;
 
 // Where the keys and values of one group of layers lie (layers with the same window share a group).
 struct KvIndex {
-  const int32_t* block_table = nullptr;  // [S, max_blocks] block of tokens [16 i, 16 i + 16); -1 where the window has passed
-  const int64_t* slot_mapping = nullptr; // [T] block * 16 + offset to write token t to
+  const int32_t* block_table =
+      nullptr;  // [S, max_blocks] block of tokens [16 i, 16 i + 16); -1 where the window has passed
+  const int64_t* slot_mapping = nullptr;  // [T] block * 16 + offset to write token t to
   int max_blocks = 0;
 };
 
@@ -38,7 +41,8 @@ struct Batch {
   std::span<const KvIndex> kv;           // by KV group
 };
 
-// A linear packed for one Kernels implementation; made by Kernels::pack, used by the same implementation only.
+// A linear packed for one Kernels implementation; made by Kernels::pack, used by the same
+// implementation only.
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -55,7 +59,7 @@ class LoraWeights {
 // A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. The embedding,
 // a lookup, takes the token's row of it: scale * B[token] A.
 struct LoraSource {
-  int rank = 0;                 // 0: this expert is not adapted
+  int rank = 0;  // 0: this expert is not adapted
   float scale = 0;
   const uint16_t* a = nullptr;  // [rank, in]
   const uint16_t* b = nullptr;  // [out, rank]
@@ -64,7 +68,8 @@ struct LoraSource {
 // A linear with the adapters that may be added to it.
 struct Linear {
   const Weights* weights = nullptr;
-  std::span<const LoraWeights* const> lora;  // by adapter slot; null where that adapter leaves this linear alone
+  std::span<const LoraWeights* const>
+      lora;  // by adapter slot; null where that adapter leaves this linear alone
 };
 
 struct Norm {
@@ -79,81 +84,85 @@ struct KvLayer {
   void* keys = nullptr;    // [blocks, kv_heads, head_dim, 16]
   void* values = nullptr;  // [blocks, kv_heads, 16, head_dim]
   KvType type = KvType::kBF16;
-  int group = 0;           // index into Batch::kv
+  int group = 0;  // index into Batch::kv
 };
 
 struct EmbedArgs {
-  Linear embedding;        // [vocab, H]
-  float* residual;         // out [T, H]
+  Linear embedding;  // [vocab, H]
+  float* residual;   // out [T, H]
 };
 
-// x = norm(residual); q, k, v = projections(x) + bias + LoRA; RoPE on the first `rotary` dims of q and k (halves layout); k and v go to
-// the cache, q stays.
+// x = norm(residual); q, k, v = projections(x) + bias + LoRA; RoPE on the first `rotary` dims of q
+// and k (halves layout); k and v go to the cache, q stays.
 struct QkvArgs {
-  const float* residual;   // [T, H]
+  const float* residual;  // [T, H]
   Norm norm;
   Linear query, key, value;
   int heads, kv_heads, head_dim, rotary;
-  const float* rope_cos;   // [T, rotary / 2], concentration included
-  const float* rope_sin;   // [T, rotary / 2]
-  float* q;                // out [T, heads * head_dim]
+  const float* rope_cos;  // [T, rotary / 2], concentration included
+  const float* rope_sin;  // [T, rotary / 2]
+  float* q;               // out [T, heads * head_dim]
   KvLayer kv;
 };
 
-// Causal attention over the paged cache, softmax with an optional sink: an extra logit for each head without a value.
+// Causal attention over the paged cache, softmax with an optional sink: an extra logit for each
+// head without a value.
 struct AttentionArgs {
-  const float* q;          // [T, heads * head_dim]
+  const float* q;  // [T, heads * head_dim]
   KvLayer kv;
   int heads, kv_heads, head_dim;
-  int window;              // keys a query sees at most, itself included; 0: all
-  float scale;             // on q . k
-  const float* sinks;      // [heads], not scaled; null if the layer has none
-  float* out;              // [T, heads * head_dim]
+  int window;          // keys a query sees at most, itself included; 0: all
+  float scale;         // on q . k
+  const float* sinks;  // [heads], not scaled; null if the layer has none
+  float* out;          // [T, heads * head_dim]
 };
 
 struct OutputArgs {
-  const float* x;          // [T, in]
-  Linear linear;           // [H, in]
-  float* residual;         // in, out [T, H]: += linear(x) + bias + LoRA
+  const float* x;   // [T, in]
+  Linear linear;    // [H, in]
+  float* residual;  // in, out [T, H]: += linear(x) + bias + LoRA
 };
 
 enum class RouterRule : uint8_t {
-  kTopKThenSoftmax,        // gpt-oss: k largest logits, softmax over them
+  kTopKThenSoftmax,  // gpt-oss: k largest logits, softmax over them
 };
 
-// x = norm(residual); logits = router(x) + bias + LoRA; the k experts of each token, best first (ties: lower index).
+// x = norm(residual); logits = router(x) + bias + LoRA; the k experts of each token, best first
+// (ties: lower index).
 struct RouteArgs {
-  const float* residual;         // [T, H]
+  const float* residual;  // [T, H]
   Norm norm;
-  Linear router;                 // [E, H]
+  Linear router;  // [E, H]
   RouterRule rule;
   int experts, top_k;
-  const int32_t* forced;         // [T, k] use these experts (weights from their logits) in place of the best; null: choose
-  float* x;                      // out [T, H] the normed activations
-  int32_t* expert;               // out [T, k]
-  float* weight;                 // out [T, k]
+  const int32_t* forced;  // [T, k] use these experts (weights from their logits) in place of the
+                          // best; null: choose
+  float* x;               // out [T, H] the normed activations
+  int32_t* expert;        // out [T, k]
+  float* weight;          // out [T, k]
 };
 
 enum class Activation : uint8_t { kClampedSwiGlu };
 
-// residual += sum over slots of weight * (down(act(up(x) + bias + LoRA)) + bias + LoRA); both LoRA seams read unquantized activations.
+// residual += sum over slots of weight * (down(act(up(x) + bias + LoRA)) + bias + LoRA); both LoRA
+// seams read unquantized activations.
 struct ExpertArgs {
-  const float* x;                // [T, H]
-  const int32_t* expert;         // [T, k]
-  const float* weight;           // [T, k]
+  const float* x;         // [T, H]
+  const int32_t* expert;  // [T, k]
+  const float* weight;    // [T, k]
   int experts, top_k, intermediate;
-  Linear up;                     // [E, 2 * intermediate, H] in the spec's row order
-  Linear down;                   // [E, H, intermediate]
+  Linear up;    // [E, 2 * intermediate, H] in the spec's row order
+  Linear down;  // [E, H, intermediate]
   Activation activation;
-  float alpha, limit;            // clamped SwiGLU: (min(up,limit).. + 1) * gate * sigmoid(alpha * gate)
-  float* residual;               // in, out [T, H]
+  float alpha, limit;  // clamped SwiGLU: (min(up,limit).. + 1) * gate * sigmoid(alpha * gate)
+  float* residual;     // in, out [T, H]
 };
 
 struct HeadArgs {
-  const float* residual;   // [T, H]
+  const float* residual;  // [T, H]
   Norm norm;
-  Linear head;             // [vocab, H]
-  float* logits;           // out [R, vocab]
+  Linear head;    // [vocab, H]
+  float* logits;  // out [R, vocab]
 };
 
 class Kernels {
@@ -162,12 +171,15 @@ class Kernels {
   virtual std::string_view name() const = 0;
   virtual int threads() const = 0;
 
-  // Errors are thrown (std::bad_alloc): they happen while loading. `linear`'s views must outlive the Weights of implementations that
-  // keep them (keeps_views); others copy, and drop the mapped pages that they have read when `drop` says so.
+  // Errors are thrown (std::bad_alloc): they happen while loading. `linear`'s views must outlive
+  // the Weights of implementations that keep them (keeps_views); others copy, and drop the mapped
+  // pages that they have read when `drop` says so.
   virtual std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) = 0;
   virtual bool keeps_views() const = 0;
-  // `experts` holds one source for each expert (one for a dense linear). Thread-safe: adapters load beside the engine.
-  virtual std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec, std::span<const LoraSource> experts) const = 0;
+  // `experts` holds one source for each expert (one for a dense linear). Thread-safe: adapters load
+  // beside the engine.
+  virtual std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
+                                                 std::span<const LoraSource> experts) const = 0;
 
   virtual void embed(const Batch& batch, const EmbedArgs& args) = 0;
   virtual void qkv(const Batch& batch, const QkvArgs& args) = 0;

@@ -10,21 +10,28 @@ namespace {
 
 bool always() { return true; }
 
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
 
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vnni");
+}
 
-// AMD (Zen 4 and later) runs vdpbf16ps at twice the products of FMA; Intel's Xeons at half of them (measured on a 16-core Xeon
-// with AMX: 648 against 1,280 GFLOP/s).
+// AMD (Zen 4 and later) runs vdpbf16ps at twice the products of FMA; Intel's Xeons at half of them
+// (measured on a 16-core Xeon with AMX: 648 against 1,280 GFLOP/s).
 bool fast_bf16_dot() { return __builtin_cpu_is("amd"); }
 
 constexpr KernelsRow kRows[] = {
-    {"avx512bf16", "AVX-512 F/BW/VL/DQ, BF16 and VNNI", has_avx512bf16, fast_bf16_dot, make_avx512bf16_kernels},
+    {"avx512bf16", "AVX-512 F/BW/VL/DQ, BF16 and VNNI", has_avx512bf16, fast_bf16_dot,
+     make_avx512bf16_kernels},
     {"avx512", "AVX-512 F/BW/VL/DQ", has_avx512, always, make_avx512_kernels},
     {"avx2", "AVX2, FMA and F16C", has_avx2, always, make_avx2_kernels},
     {"reference", "nothing", always, always, make_reference_kernels},

@@ -14,7 +14,8 @@
 namespace lk {
 namespace {
 
-// SplitMix64 (Steele, Lea, Flood 2014): one multiply-xorshift chain, good enough for weights and fast enough for 60 GB.
+// SplitMix64 (Steele, Lea, Flood 2014): one multiply-xorshift chain, good enough for weights and
+// fast enough for 60 GB.
 struct SplitMix {
   uint64_t state;
   uint64_t next() {
@@ -31,7 +32,8 @@ uint64_t stream_seed(uint64_t seed, const std::string& name) {
   return SplitMix{hash}.next();
 }
 
-// Quantiles of the normal distribution; drawing one at random is a normal value without a logarithm for each.
+// Quantiles of the normal distribution; drawing one at random is a normal value without a logarithm
+// for each.
 const std::vector<float>& normal_table() {
   static const std::vector<float> table = [] {
     std::vector<float> values(4096);
@@ -71,15 +73,19 @@ void fill(const SynthTensor& tensor, SplitMix& random, std::string& chunk) {
   }
 }
 
-uint64_t tensor_bytes(const SynthTensor& t) { return TensorView{nullptr, t.dtype, t.shape}.bytes(); }
+uint64_t tensor_bytes(const SynthTensor& t) {
+  return TensorView{nullptr, t.dtype, t.shape}.bytes();
+}
 
-Status write_shard(const std::string& path, const SynthTensor* begin, const SynthTensor* end, uint64_t seed,
-                   const std::function<void(uint64_t)>& wrote) {
+Status write_shard(const std::string& path, const SynthTensor* begin, const SynthTensor* end,
+                   uint64_t seed, const std::function<void(uint64_t)>& wrote) {
   OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
   uint64_t offset = 0;
   for (const SynthTensor* t = begin; t != end; ++t) {
     const uint64_t bytes = tensor_bytes(*t);
-    header[t->name] = {{"dtype", dtype_name(t->dtype)}, {"shape", t->shape}, {"data_offsets", {offset, offset + bytes}}};
+    header[t->name] = {{"dtype", dtype_name(t->dtype)},
+                       {"shape", t->shape},
+                       {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
@@ -107,8 +113,9 @@ Status write_shard(const std::string& path, const SynthTensor* begin, const Synt
 
 }  // namespace
 
-Status write_random_safetensors(const std::string& folder, const std::string& stem, const std::vector<SynthTensor>& tensors,
-                                uint64_t seed, uint64_t shard_bytes,
+Status write_random_safetensors(const std::string& folder, const std::string& stem,
+                                const std::vector<SynthTensor>& tensors, uint64_t seed,
+                                uint64_t shard_bytes,
                                 const std::function<void(uint64_t, uint64_t)>& progress) {
   uint64_t total = 0, done = 0;
   for (const SynthTensor& t : tensors) total += tensor_bytes(t);
@@ -126,13 +133,15 @@ Status write_random_safetensors(const std::string& folder, const std::string& st
   OrderedJson map = OrderedJson::object();
   for (size_t s = 0; s < shards; ++s) {
     const std::string name =
-        shards == 1 ? stem + ".safetensors" : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, s + 1, shards);
+        shards == 1 ? stem + ".safetensors"
+                    : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, s + 1, shards);
     const size_t end = s + 1 < shards ? starts[s + 1] : tensors.size();
     for (size_t i = starts[s]; i < end; ++i) map[tensors[i].name] = name;
-    LK_RETURN_IF_ERROR(write_shard(folder + "/" + name, &tensors[starts[s]], tensors.data() + end, seed, [&](uint64_t n) {
-      done += n;
-      if (progress) progress(done, total);
-    }));
+    LK_RETURN_IF_ERROR(write_shard(folder + "/" + name, &tensors[starts[s]], tensors.data() + end,
+                                   seed, [&](uint64_t n) {
+                                     done += n;
+                                     if (progress) progress(done, total);
+                                   }));
   }
   if (shards == 1) return {};
   std::ofstream index(folder + "/" + stem + ".safetensors.index.json");

@@ -16,15 +16,16 @@ struct SynthTensor {
   std::string name;
   DType dtype = DType::kBF16;
   Shape shape;
-  float deviation = 0;     // of normal values (BF16)
+  float deviation = 0;  // of normal values (BF16)
   float mean = 0;
-  bool bytes = false;      // U8: uniform bytes; false: scales around `scale_byte`
+  bool bytes = false;  // U8: uniform bytes; false: scales around `scale_byte`
   int scale_byte = 0;
 };
 
 // Writes model.safetensors, or shards with an index where the sum is over `shard_bytes`.
-Status write_random_safetensors(const std::string& folder, const std::string& stem, const std::vector<SynthTensor>& tensors,
-                                uint64_t seed, uint64_t shard_bytes,
+Status write_random_safetensors(const std::string& folder, const std::string& stem,
+                                const std::vector<SynthTensor>& tensors, uint64_t seed,
+                                uint64_t shard_bytes,
                                 const std::function<void(uint64_t, uint64_t)>& progress);
 
 }  // namespace lk

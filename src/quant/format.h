@@ -8,21 +8,28 @@
 namespace lk {
 
 enum class Element : uint8_t { kF32, kF16, kBF16, kE4M3, kE2M1 };
-enum class ScaleCodec : uint8_t { kNone, kE8M0, kE4M3, kFloat /* F32, F16 or BF16 by tensor dtype */ };
+enum class ScaleCodec : uint8_t {
+  kNone,
+  kE8M0,
+  kE4M3,
+  kFloat /* F32, F16 or BF16 by tensor dtype */
+};
 enum class TensorScale : uint8_t { kNone, kMultiply, kDivide };
 
 struct Format {
-  std::string_view name;          // "bf16", "mxfp4", ...
+  std::string_view name;  // "bf16", "mxfp4", ...
   Element element;
   ScaleCodec scale = ScaleCodec::kNone;
-  int group_rows = 1;             // rows that share a scale; 0: all rows
-  int group_cols = 0;             // consecutive input channels that share a scale; 0: all
+  int group_rows = 1;  // rows that share a scale; 0: all rows
+  int group_cols = 0;  // consecutive input channels that share a scale; 0: all
   TensorScale tensor_scale = TensorScale::kNone;
 };
 
 // Bits of one element's code.
 int element_bits(Element element);
 // Bytes of `count` codes of one row (two E2M1 codes a byte, even element in the low nibble).
-inline int64_t code_bytes(Element element, int64_t count) { return (count * element_bits(element) + 7) / 8; }
+inline int64_t code_bytes(Element element, int64_t count) {
+  return (count * element_bits(element) + 7) / 8;
+}
 
 }  // namespace lk

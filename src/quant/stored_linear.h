@@ -1,5 +1,6 @@
-// A linear as it lies in a checkpoint: views of its codes, scales and bias, expert by expert, in the format
-// that was detected. Views (but for a gathered bias): the checkpoint must outlive it. Immutable after construction.
+// A linear as it lies in a checkpoint: views of its codes, scales and bias, expert by expert, in
+// the format that was detected. Views (but for a gathered bias): the checkpoint must outlive it.
+// Immutable after construction.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +17,24 @@ namespace lk {
 // Rows of one matrix that lie together in the file.
 struct StoredMatrix {
   RowPart part = RowPart::kAll;
-  int64_t rows = 0, cols = 0;       // rows of this part, contraction length
-  const std::byte* codes = nullptr; // row r starts at r * row_bytes, unless `transposed`
+  int64_t rows = 0, cols = 0;        // rows of this part, contraction length
+  const std::byte* codes = nullptr;  // row r starts at r * row_bytes, unless `transposed`
   int64_t row_bytes = 0;
-  bool transposed = false;          // element (r, c) is codes[c * rows + r]; unquantized formats only
-  const std::byte* scales = nullptr;  // [ceil(rows/group_rows), ceil(cols/group_cols)] of scale_dtype; null if none
+  bool transposed = false;  // element (r, c) is codes[c * rows + r]; unquantized formats only
+  const std::byte* scales =
+      nullptr;  // [ceil(rows/group_rows), ceil(cols/group_cols)] of scale_dtype; null if none
   DType scale_dtype = DType::kU8;
-  float tensor_scale = 1.0f;        // multiply; reciprocals are already turned
+  float tensor_scale = 1.0f;  // multiply; reciprocals are already turned
 };
 
 enum class TensorRole : uint8_t { kCodes, kScales, kTensorScale, kBias };
 
 // A tensor of the file that a linear is made of.
 struct StoredTensor {
-  std::string_view name;            // in the checkpoint
+  std::string_view name;  // in the checkpoint
   TensorView view;
   TensorRole role = TensorRole::kCodes;
-  bool mapped = false;              // its pages may be given back after use
+  bool mapped = false;  // its pages may be given back after use
 };
 
 struct StoredLinear {
@@ -40,22 +42,25 @@ struct StoredLinear {
   const Format* format = nullptr;
   // [max(experts, 1)][parts of one expert]: one kAll part, or kGate and kUp.
   std::vector<std::vector<StoredMatrix>> experts;
-  TensorView bias;                  // [out], [experts, out], or an empty shape when there is none
+  TensorView bias;                    // [out], [experts, out], or an empty shape when there is none
   std::vector<StoredTensor> tensors;  // all of the above as they stand in the file
-  // Holds `bias` where the file keeps it in pieces (one tensor for each expert, or gate and up apart): float32.
+  // Holds `bias` where the file keeps it in pieces (one tensor for each expert, or gate and up
+  // apart): float32.
   std::shared_ptr<const std::vector<float>> gathered_bias;
 
   int expert_count() const { return static_cast<int>(experts.size()); }
 };
 
-// Logical row `row` of expert `expert` in the spec's row order (a fused linear's row, wherever the file keeps it).
+// Logical row `row` of expert `expert` in the spec's row order (a fused linear's row, wherever the
+// file keeps it).
 struct StoredRow {
   const StoredMatrix* matrix;
-  int64_t row;                      // within the matrix
+  int64_t row;  // within the matrix
 };
 StoredRow stored_row(const StoredLinear& linear, int expert, int64_t row);
 
-// Weights of one row as float32, `out` holds `cols` values: code x scale x tensor scale. The specification of every format.
+// Weights of one row as float32, `out` holds `cols` values: code x scale x tensor scale. The
+// specification of every format.
 void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, float* out);
 // Bias of one expert's row as float32; 0 if there is none.
 float stored_bias(const StoredLinear& linear, int expert, int64_t row);

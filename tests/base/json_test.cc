@@ -9,7 +9,8 @@ namespace lk {
 namespace {
 
 TEST(Json, PythonNumbers) {
-  auto value = parse_json(R"({"a": NaN, "b": [Infinity, -Infinity, -1], "c": "NaN \" Infinity"})", "t");
+  auto value =
+      parse_json(R"({"a": NaN, "b": [Infinity, -Infinity, -1], "c": "NaN \" Infinity"})", "t");
   ASSERT_TRUE(value) << value.error().message;
   EXPECT_TRUE(std::isnan((*value)["a"].get<double>()));
   EXPECT_EQ((*value)["b"][0].get<double>(), INFINITY);
@@ -22,7 +23,8 @@ TEST(Json, ErrorsAreSentences) {
   for (const char* text : {"", "{", "{\"a\": Nan}", "[1,]", "{\"a\" 1}", "\xff", "{\"a\": 1} x"}) {
     auto value = parse_json(text, "config.json");
     ASSERT_FALSE(value) << text;
-    EXPECT_EQ(value.error().message.rfind("config.json is not valid JSON", 0), 0u) << value.error().message;
+    EXPECT_EQ(value.error().message.rfind("config.json is not valid JSON", 0), 0u)
+        << value.error().message;
   }
 }
 

@@ -1,5 +1,5 @@
-// Every stage of every kernels row that this CPU supports against the reference, over formats, shapes, ranks and mixes; and the
-// same bits for a token alone and in company.
+// Every stage of every kernels row that this CPU supports against the reference, over formats,
+// shapes, ranks and mixes; and the same bits for a token alone and in company.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,8 @@ std::vector<float> poisoned(int64_t n) { return std::vector<float>(n, std::nanf(
 
 struct Owned {  // flat arrays behind a Batch
   Batch batch;
-  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context_len, logit_rows, block_table;
+  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context_len, logit_rows,
+      block_table;
   std::vector<int64_t> slots;
   std::vector<KvIndex> kv;
 
@@ -72,7 +73,8 @@ struct Packed {
   std::vector<std::unique_ptr<LoraWeights>> owned;
   std::vector<const LoraWeights*> lora;
   Linear linear;
-  Packed(Kernels& kernels, const RandomLinear& source, const std::vector<std::unique_ptr<RandomLora>>& adapters) {
+  Packed(Kernels& kernels, const RandomLinear& source,
+         const std::vector<std::unique_ptr<RandomLora>>& adapters) {
     weights = kernels.pack(source.stored, false);
     for (const auto& a : adapters) {
       owned.push_back(a ? kernels.pack_lora(source.spec, a->sources) : nullptr);
@@ -82,7 +84,8 @@ struct Packed {
   }
 };
 
-std::vector<std::unique_ptr<RandomLora>> adapters_for(Rng& rng, const LinearSpec& spec, const std::vector<int>& ranks) {
+std::vector<std::unique_ptr<RandomLora>> adapters_for(Rng& rng, const LinearSpec& spec,
+                                                      const std::vector<int>& ranks) {
   std::vector<std::unique_ptr<RandomLora>> adapters;
   for (int rank : ranks) {
     if (rank == 0) {
@@ -90,7 +93,8 @@ std::vector<std::unique_ptr<RandomLora>> adapters_for(Rng& rng, const LinearSpec
       continue;
     }
     std::vector<int> each(std::max(spec.experts, 1), rank);
-    if (spec.experts > 2) each[1] = 0, each[2] = rank + 1;  // one expert not adapted, one of another rank
+    if (spec.experts > 2)
+      each[1] = 0, each[2] = rank + 1;  // one expert not adapted, one of another rank
     adapters.push_back(std::make_unique<RandomLora>(rng, spec, each));
   }
   return adapters;
@@ -101,7 +105,8 @@ const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
 class Ops : public testing::TestWithParam<const KernelsRow*> {
  protected:
   void SetUp() override {
-    if (!GetParam()->supported()) GTEST_SKIP() << GetParam()->name << " is only compiled on this CPU";
+    if (!GetParam()->supported())
+      GTEST_SKIP() << GetParam()->name << " is only compiled on this CPU";
     fast_ = GetParam()->make(2);
     reference_ = make_reference_kernels(2);
     // Pair products round the activations to bfloat16.
@@ -111,8 +116,11 @@ class Ops : public testing::TestWithParam<const KernelsRow*> {
   double tolerance_ = 0;
 };
 
-struct DenseShape { int64_t out, in; };
-const DenseShape kDense[] = {{16, 32}, {1, 32}, {40, 96}, {130, 72}, {257, 192}, {33, 1}, {64, 200}};
+struct DenseShape {
+  int64_t out, in;
+};
+const DenseShape kDense[] = {{16, 32},   {1, 32}, {40, 96}, {130, 72},
+                             {257, 192}, {33, 1}, {64, 200}};
 
 TEST_P(Ops, DenseWithAdapters) {
   Rng rng(1);
@@ -120,7 +128,8 @@ TEST_P(Ops, DenseWithAdapters) {
     for (const DenseShape& shape : kDense) {
       if (format == &kFormatMxfp4 && shape.in % 32) continue;  // the format has whole groups only
       for (bool bias : {false, true}) {
-        RandomLinear source(rng, *format, Stage::kAttentionOut, 0, shape.out, shape.in, RowOrder::kPlain, bias);
+        RandomLinear source(rng, *format, Stage::kAttentionOut, 0, shape.out, shape.in,
+                            RowOrder::kPlain, bias);
         const auto adapters = adapters_for(rng, source.spec, kRanks);
         Packed fast(*fast_, source, adapters), reference(*reference_, source, adapters);
         std::vector<std::vector<float>> rows;  // results of the largest batch, for the bits
@@ -133,7 +142,8 @@ TEST_P(Ops, DenseWithAdapters) {
           std::vector<float> a(residual.begin(), residual.begin() + tokens * shape.out), b = a;
           fast_->output(batch->batch, {x.data(), fast.linear, a.data()});
           reference_->output(batch->batch, {x.data(), reference.linear, b.data()});
-          EXPECT_LT(distance(a, b), tolerance_) << format->name << " " << shape.out << "x" << shape.in << " tokens " << tokens;
+          EXPECT_LT(distance(a, b), tolerance_)
+              << format->name << " " << shape.out << "x" << shape.in << " tokens " << tokens;
           for (int t = 0; t < tokens; ++t) {
             std::vector<float> row(a.begin() + t * shape.out, a.begin() + (t + 1) * shape.out);
             if (t < static_cast<int>(rows.size())) {
@@ -149,7 +159,10 @@ TEST_P(Ops, DenseWithAdapters) {
   }
 }
 
-struct ExpertShape { int experts, top_k; int64_t hidden, inner; };
+struct ExpertShape {
+  int experts, top_k;
+  int64_t hidden, inner;
+};
 const ExpertShape kExperts[] = {{8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}};
 
 TEST_P(Ops, ExpertsWithBothSeams) {
@@ -158,8 +171,10 @@ TEST_P(Ops, ExpertsWithBothSeams) {
     for (RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kStackedGateUp}) {
       for (const ExpertShape& s : kExperts) {
         if (format == &kFormatMxfp4 && s.inner % 32) continue;
-        RandomLinear up(rng, *format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order, true);
-        RandomLinear down(rng, *format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, true);
+        RandomLinear up(rng, *format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order,
+                        true);
+        RandomLinear down(rng, *format, Stage::kExpertDown, s.experts, s.hidden, s.inner,
+                          RowOrder::kPlain, true);
         const auto up_adapters = adapters_for(rng, up.spec, kRanks);
         const auto down_adapters = adapters_for(rng, down.spec, {2, 0, 3, 8, 16, 64, 200});
         Packed fast_up(*fast_, up, up_adapters), fast_down(*fast_, down, down_adapters);
@@ -177,44 +192,63 @@ TEST_P(Ops, ExpertsWithBothSeams) {
             std::iota(all.begin(), all.end(), 0);
             for (int k = 0; k < s.top_k; ++k) {
               // Expert 0 is left without any token in the larger models.
-              const int at = inputs.below(static_cast<int>(all.size()) - (s.experts > 8 ? 1 : 0)) + (s.experts > 8 ? 1 : 0);
+              const int at = inputs.below(static_cast<int>(all.size()) - (s.experts > 8 ? 1 : 0)) +
+                             (s.experts > 8 ? 1 : 0);
               expert.push_back(all[at]);
               all.erase(all.begin() + at);
               weight.push_back(0.1f + 0.01f * static_cast<float>(inputs.below(90)));
             }
           }
           std::vector<float> a(tokens * s.hidden, 1.0f), b = a;
-          ExpertArgs args{x.data(), expert.data(), weight.data(), s.experts, s.top_k, int(s.inner),
-                          fast_up.linear, fast_down.linear, Activation::kClampedSwiGlu, 1.702f, 7.0f, a.data()};
+          ExpertArgs args{x.data(),
+                          expert.data(),
+                          weight.data(),
+                          s.experts,
+                          s.top_k,
+                          int(s.inner),
+                          fast_up.linear,
+                          fast_down.linear,
+                          Activation::kClampedSwiGlu,
+                          1.702f,
+                          7.0f,
+                          a.data()};
           fast_->experts(batch->batch, args);
           args.up = ref_up.linear;
           args.down = ref_down.linear;
           args.residual = b.data();
           reference_->experts(batch->batch, args);
-          EXPECT_LT(distance(a, b), tolerance_) << format->name << " hidden " << s.hidden << " tokens " << tokens;
+          EXPECT_LT(distance(a, b), tolerance_)
+              << format->name << " hidden " << s.hidden << " tokens " << tokens;
           if (largest.empty()) largest = a;
           EXPECT_EQ(0, std::memcmp(a.data(), largest.data(), a.size() * sizeof(float)))
-              << format->name << " hidden " << s.hidden << ": other bits with " << tokens << " tokens";
+              << format->name << " hidden " << s.hidden << ": other bits with " << tokens
+              << " tokens";
         }
       }
     }
   }
 }
 
-struct AttentionShape { int heads, kv_heads, head_dim, window; bool sinks; };
-const AttentionShape kAttention[] = {
-    {8, 1, 64, 0, true}, {6, 2, 64, 37, true}, {4, 4, 128, 0, false}, {3, 1, 256, 16, false}, {10, 2, 80, 1, true}, {2, 2, 24, 5, true}};
+struct AttentionShape {
+  int heads, kv_heads, head_dim, window;
+  bool sinks;
+};
+const AttentionShape kAttention[] = {{8, 1, 64, 0, true},   {6, 2, 64, 37, true},
+                                     {4, 4, 128, 0, false}, {3, 1, 256, 16, false},
+                                     {10, 2, 80, 1, true},  {2, 2, 24, 5, true}};
 
 // Prefill, continued prefill and decode of several sequences in one ragged batch, blocks scattered.
 TEST_P(Ops, QkvAndAttention) {
   Rng rng(3);
   for (KvType type : {KvType::kBF16, KvType::kF32}) {
     for (const AttentionShape& s : kAttention) {
-      const int64_t hidden = 96, q_dim = int64_t{s.heads} * s.head_dim, kv_dim = int64_t{s.kv_heads} * s.head_dim;
+      const int64_t hidden = 96, q_dim = int64_t{s.heads} * s.head_dim,
+                    kv_dim = int64_t{s.kv_heads} * s.head_dim;
       RandomLinear q(rng, kFormatBF16, Stage::kQuery, 0, q_dim, hidden, RowOrder::kPlain, true);
       RandomLinear k(rng, kFormatBF16, Stage::kKey, 0, kv_dim, hidden, RowOrder::kPlain, true);
       RandomLinear v(rng, kFormatBF16, Stage::kValue, 0, kv_dim, hidden, RowOrder::kPlain, false);
-      const auto qa = adapters_for(rng, q.spec, {4, 0}), ka = adapters_for(rng, k.spec, {0, 7}), va = adapters_for(rng, v.spec, {2, 9});
+      const auto qa = adapters_for(rng, q.spec, {4, 0}), ka = adapters_for(rng, k.spec, {0, 7}),
+                 va = adapters_for(rng, v.spec, {2, 9});
       const std::vector<int> lengths = {1, 16, 45, 100};
       const int total_blocks = 32, rotary = s.head_dim / 2;
       const auto weight = rng.floats(hidden);
@@ -233,7 +267,8 @@ TEST_P(Ops, QkvAndAttention) {
       auto run = [&](Kernels& kernels, const std::vector<std::vector<int>>& steps) {
         Packed pq(kernels, q, qa), pk(kernels, k, ka), pv(kernels, v, va);
         const size_t element = type == KvType::kF32 ? 4 : 2;
-        std::vector<std::byte> keys(total_blocks * kv_dim * kKvBlockTokens * element), values(keys.size());
+        std::vector<std::byte> keys(total_blocks * kv_dim * kKvBlockTokens * element),
+            values(keys.size());
         const KvLayer cache{keys.data(), values.data(), type, 0};
         std::vector<std::vector<float>> out(lengths.size());
         std::vector<int> done(lengths.size(), 0);
@@ -253,10 +288,14 @@ TEST_P(Ops, QkvAndAttention) {
               o.positions.push_back(p);
               o.adapter.push_back(static_cast<int>(s2 % 3) - 1);
               o.sequence.push_back(static_cast<int>(o.context_len.size()));
-              o.slots.push_back(int64_t{order[first_block + p / kKvBlockTokens]} * kKvBlockTokens + p % kKvBlockTokens);
-              residual.insert(residual.end(), x[s2].begin() + p * hidden, x[s2].begin() + (p + 1) * hidden);
-              c.insert(c.end(), cos[s2].begin() + p * (rotary / 2), cos[s2].begin() + (p + 1) * (rotary / 2));
-              sn.insert(sn.end(), sin[s2].begin() + p * (rotary / 2), sin[s2].begin() + (p + 1) * (rotary / 2));
+              o.slots.push_back(int64_t{order[first_block + p / kKvBlockTokens]} * kKvBlockTokens +
+                                p % kKvBlockTokens);
+              residual.insert(residual.end(), x[s2].begin() + p * hidden,
+                              x[s2].begin() + (p + 1) * hidden);
+              c.insert(c.end(), cos[s2].begin() + p * (rotary / 2),
+                       cos[s2].begin() + (p + 1) * (rotary / 2));
+              sn.insert(sn.end(), sin[s2].begin() + p * (rotary / 2),
+                        sin[s2].begin() + (p + 1) * (rotary / 2));
             }
             o.context_len.push_back(done[s2] + step[s2]);
             for (int b = 0; b < max_blocks; ++b) {
@@ -268,14 +307,28 @@ TEST_P(Ops, QkvAndAttention) {
           }
           o.query_start.push_back(static_cast<int>(o.ids.size()));
           o.finish(max_blocks);
-          auto q_out = poisoned(o.batch.tokens * q_dim), attended = poisoned(o.batch.tokens * q_dim);
-          kernels.qkv(o.batch, {residual.data(), {weight.data(), 1e-5f}, pq.linear, pk.linear, pv.linear, s.heads, s.kv_heads,
-                                s.head_dim, rotary, c.data(), sn.data(), q_out.data(), cache});
-          kernels.attention(o.batch, {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim, s.window,
-                                      1.0f / std::sqrt(float(s.head_dim)), s.sinks ? sinks.data() : nullptr, attended.data()});
+          auto q_out = poisoned(o.batch.tokens * q_dim),
+               attended = poisoned(o.batch.tokens * q_dim);
+          kernels.qkv(o.batch, {residual.data(),
+                                {weight.data(), 1e-5f},
+                                pq.linear,
+                                pk.linear,
+                                pv.linear,
+                                s.heads,
+                                s.kv_heads,
+                                s.head_dim,
+                                rotary,
+                                c.data(),
+                                sn.data(),
+                                q_out.data(),
+                                cache});
+          kernels.attention(o.batch, {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim,
+                                      s.window, 1.0f / std::sqrt(float(s.head_dim)),
+                                      s.sinks ? sinks.data() : nullptr, attended.data()});
           int t = 0;
           for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
-            out[s2].insert(out[s2].end(), attended.begin() + t * q_dim, attended.begin() + (t + step[s2]) * q_dim);
+            out[s2].insert(out[s2].end(), attended.begin() + t * q_dim,
+                           attended.begin() + (t + step[s2]) * q_dim);
             t += step[s2];
             done[s2] += step[s2];
           }
@@ -283,15 +336,20 @@ TEST_P(Ops, QkvAndAttention) {
         return out;
       };
       const std::vector<std::vector<int>> whole = {lengths};
-      const std::vector<std::vector<int>> chunked = {{0, 7, 20, 0}, {1, 1, 25, 33}, {0, 8, 0, 1}, {0, 0, 0, 66}};
+      const std::vector<std::vector<int>> chunked = {
+          {0, 7, 20, 0}, {1, 1, 25, 33}, {0, 8, 0, 1}, {0, 0, 0, 66}};
       const auto expected = run(*reference_, whole);
       const auto once = run(*fast_, whole), pieces = run(*fast_, chunked);
       for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
         // In bfloat16 a value next to a rounding boundary may fall to the other side.
-        EXPECT_LT(distance(once[s2], expected[s2]), type == KvType::kF32 ? tolerance_ : std::max(tolerance_, 3e-3))
-            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length " << lengths[s2];
-        EXPECT_EQ(0, std::memcmp(once[s2].data(), pieces[s2].data(), once[s2].size() * sizeof(float)))
-            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length " << lengths[s2] << ": other bits in chunks";
+        EXPECT_LT(distance(once[s2], expected[s2]),
+                  type == KvType::kF32 ? tolerance_ : std::max(tolerance_, 3e-3))
+            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length "
+            << lengths[s2];
+        EXPECT_EQ(0,
+                  std::memcmp(once[s2].data(), pieces[s2].data(), once[s2].size() * sizeof(float)))
+            << "heads " << s.heads << " dim " << s.head_dim << " window " << s.window << " length "
+            << lengths[s2] << ": other bits in chunks";
       }
     }
   }
@@ -303,21 +361,27 @@ TEST_P(Ops, RouterAndHeadAndEmbedding) {
   const int tokens = 37, experts = 19, top_k = 5, vocab = 301;
   RandomLinear router(rng, kFormatBF16, Stage::kRouter, 0, experts, hidden, RowOrder::kPlain, true);
   RandomLinear head(rng, kFormatBF16, Stage::kHead, 0, vocab, hidden, RowOrder::kPlain, false);
-  RandomLinear table(rng, kFormatBF16, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain, false);
-  const auto ra = adapters_for(rng, router.spec, kRanks), ha = adapters_for(rng, head.spec, kRanks), ta = adapters_for(rng, table.spec, kRanks);
+  RandomLinear table(rng, kFormatBF16, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain,
+                     false);
+  const auto ra = adapters_for(rng, router.spec, kRanks), ha = adapters_for(rng, head.spec, kRanks),
+             ta = adapters_for(rng, table.spec, kRanks);
   const auto weight = rng.floats(hidden);
   auto batch = single_tokens(rng, tokens, int(kRanks.size()), vocab);
   batch->batch.logit_count = tokens / 2;
   for (int r = 0; r < tokens / 2; ++r) batch->logit_rows[r] = tokens - 1 - 2 * r;
   const Norm norm{weight.data(), 1e-5f};
-  struct Out { std::vector<float> residual, x, weight, logits; std::vector<int32_t> expert; };
+  struct Out {
+    std::vector<float> residual, x, weight, logits;
+    std::vector<int32_t> expert;
+  };
   auto run = [&](Kernels& kernels, const int32_t* forced) {
     Packed pr(kernels, router, ra), ph(kernels, head, ha), pt(kernels, table, ta);
-    Out o{poisoned(tokens * hidden), poisoned(tokens * hidden), poisoned(tokens * top_k), poisoned(tokens / 2 * vocab),
-          std::vector<int32_t>(tokens * top_k, -1)};
+    Out o{poisoned(tokens * hidden), poisoned(tokens * hidden), poisoned(tokens * top_k),
+          poisoned(tokens / 2 * vocab), std::vector<int32_t>(tokens * top_k, -1)};
     kernels.embed(batch->batch, {pt.linear, o.residual.data()});
-    kernels.route(batch->batch, {o.residual.data(), norm, pr.linear, RouterRule::kTopKThenSoftmax, experts, top_k, forced,
-                                 o.x.data(), o.expert.data(), o.weight.data()});
+    kernels.route(batch->batch,
+                  {o.residual.data(), norm, pr.linear, RouterRule::kTopKThenSoftmax, experts, top_k,
+                   forced, o.x.data(), o.expert.data(), o.weight.data()});
     kernels.head(batch->batch, {o.residual.data(), norm, ph.linear, o.logits.data()});
     return o;
   };
@@ -337,17 +401,29 @@ TEST_P(Ops, RouterAndHeadAndEmbedding) {
 TEST_P(Ops, ClampedSwiGluExtremes) {
   Rng rng(5);
   const int64_t hidden = 32, inner = 48;
-  RandomLinear up(rng, kFormatF32, Stage::kExpertUp, 1, 2 * inner, hidden, RowOrder::kInterleavedGateUp, true);
+  RandomLinear up(rng, kFormatF32, Stage::kExpertUp, 1, 2 * inner, hidden,
+                  RowOrder::kInterleavedGateUp, true);
   RandomLinear down(rng, kFormatF32, Stage::kExpertDown, 1, hidden, inner, RowOrder::kPlain, false);
-  Packed fast_up(*fast_, up, {}), fast_down(*fast_, down, {}), ref_up(*reference_, up, {}), ref_down(*reference_, down, {});
+  Packed fast_up(*fast_, up, {}), fast_down(*fast_, down, {}), ref_up(*reference_, up, {}),
+      ref_down(*reference_, down, {});
   for (float deviation : {1e-6f, 1.0f, 30.0f, 1e4f}) {
     auto batch = single_tokens(rng, 1, 0);
     const auto x = rng.floats(hidden, deviation);
     const int32_t expert = 0;
     const float weight = 1;
     std::vector<float> a(hidden, 0.0f), b = a;
-    ExpertArgs args{x.data(), &expert, &weight, 1, 1, int(inner), fast_up.linear, fast_down.linear, Activation::kClampedSwiGlu,
-                    1.702f, 7.0f, a.data()};
+    ExpertArgs args{x.data(),
+                    &expert,
+                    &weight,
+                    1,
+                    1,
+                    int(inner),
+                    fast_up.linear,
+                    fast_down.linear,
+                    Activation::kClampedSwiGlu,
+                    1.702f,
+                    7.0f,
+                    a.data()};
     fast_->experts(batch->batch, args);
     args.up = ref_up.linear;
     args.down = ref_down.linear;

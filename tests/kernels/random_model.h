@@ -16,7 +16,9 @@ class Rng {
  public:
   explicit Rng(uint64_t seed) : engine_(seed) {}
   int below(int n) { return static_cast<int>(engine_() % static_cast<uint64_t>(n)); }
-  float normal(float deviation = 1.0f) { return std::normal_distribution<float>(0.0f, deviation)(engine_); }
+  float normal(float deviation = 1.0f) {
+    return std::normal_distribution<float>(0.0f, deviation)(engine_);
+  }
   uint64_t bits() { return engine_(); }
   std::vector<float> floats(int64_t n, float deviation = 1.0f) {
     std::vector<float> values(n);
@@ -35,7 +37,8 @@ struct RandomLinear {
   std::vector<std::byte> codes, scales;
   std::vector<uint16_t> bias;
 
-  RandomLinear(Rng& rng, const Format& format, Stage stage, int experts, int64_t out, int64_t in, RowOrder order, bool with_bias) {
+  RandomLinear(Rng& rng, const Format& format, Stage stage, int experts, int64_t out, int64_t in,
+               RowOrder order, bool with_bias) {
     spec.stage = stage;
     spec.experts = experts;
     spec.out = out;
@@ -51,7 +54,8 @@ struct RandomLinear {
       case Element::kE2M1:
         for (auto& b : codes) b = static_cast<std::byte>(rng.bits());
         // Scales differ by factors of up to 8 from group to group.
-        for (int64_t i = 0; i < count * out * groups; ++i) scales.push_back(static_cast<std::byte>(119 + rng.below(4)));
+        for (int64_t i = 0; i < count * out * groups; ++i)
+          scales.push_back(static_cast<std::byte>(119 + rng.below(4)));
         break;
       case Element::kBF16:
         for (size_t i = 0; i < codes.size() / 2; ++i) {
@@ -60,8 +64,10 @@ struct RandomLinear {
         }
         break;
       case Element::kF16:
-        for (size_t i = 0; i < codes.size() / 2; ++i) {  // sign, exponents 2^-6 .. 2^-3, any mantissa
-          const auto v = static_cast<uint16_t>((rng.bits() & 0x83ffu) | uint16_t(9 + rng.below(3)) << 10);
+        for (size_t i = 0; i < codes.size() / 2;
+             ++i) {  // sign, exponents 2^-6 .. 2^-3, any mantissa
+          const auto v =
+              static_cast<uint16_t>((rng.bits() & 0x83ffu) | uint16_t(9 + rng.below(3)) << 10);
           std::memcpy(bytes + 2 * i, &v, 2);
         }
         break;
@@ -100,10 +106,13 @@ struct RandomLora {
     for (int rank : ranks) {
       auto& av = a.emplace_back();
       auto& bv = b.emplace_back();
-      for (int64_t i = 0; i < rank * in; ++i) av.push_back(f32_to_bf16(rng.normal(1.0f / std::sqrt(float(in)))));
-      for (int64_t i = 0; i < rank * out; ++i) bv.push_back(f32_to_bf16(rng.normal(1.0f / std::sqrt(float(rank)))));
+      for (int64_t i = 0; i < rank * in; ++i)
+        av.push_back(f32_to_bf16(rng.normal(1.0f / std::sqrt(float(in)))));
+      for (int64_t i = 0; i < rank * out; ++i)
+        bv.push_back(f32_to_bf16(rng.normal(1.0f / std::sqrt(float(rank)))));
     }
-    for (size_t e = 0; e < ranks.size(); ++e) sources.push_back({ranks[e], 0.5f, a[e].data(), b[e].data()});
+    for (size_t e = 0; e < ranks.size(); ++e)
+      sources.push_back({ranks[e], 0.5f, a[e].data(), b[e].data()});
   }
 };
 

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/json.h"
-#include "text/byte_level.h"
 #include "tests/text/tokenizer_golden.h"
+#include "text/byte_level.h"
 
 namespace lk {
 namespace {

@@ -13,10 +13,13 @@ namespace {
 
 using namespace cpu;
 
-const PackedWeights& packed(const Linear& linear) { return *static_cast<const PackedWeights*>(linear.weights); }
+const PackedWeights& packed(const Linear& linear) {
+  return *static_cast<const PackedWeights*>(linear.weights);
+}
 
 const PackedLora::Pair* lora_pair(const Linear& linear, int slot, int expert) {
-  if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot]) return nullptr;
+  if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot])
+    return nullptr;
   const PackedLora::Pair& pair = static_cast<const PackedLora*>(linear.lora[slot])->experts[expert];
   return pair.rank > 0 ? &pair : nullptr;
 }
@@ -32,7 +35,8 @@ class CpuKernels : public Kernels {
   std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) override {
     return pack_weights(linear, drop, pool_);
   }
-  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec, std::span<const LoraSource> experts) const override {
+  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
+                                         std::span<const LoraSource> experts) const override {
     return pack_lora_pairs(spec, experts);
   }
 
@@ -54,7 +58,8 @@ class CpuKernels : public Kernels {
 
   void qkv(const Batch& batch, const QkvArgs& args) override {
     const int64_t hidden = packed(args.query).in;
-    const int64_t q_dim = int64_t{args.heads} * args.head_dim, kv_dim = int64_t{args.kv_heads} * args.head_dim;
+    const int64_t q_dim = int64_t{args.heads} * args.head_dim,
+                  kv_dim = int64_t{args.kv_heads} * args.head_dim;
     float* x = floats(x_, batch.tokens * hidden);
     float* k = floats(k_, batch.tokens * kv_dim);
     float* v = floats(v_, batch.tokens * kv_dim);
@@ -66,7 +71,8 @@ class CpuKernels : public Kernels {
     float* const out[3] = {args.q, k, v};
     const int64_t width[3] = {q_dim, kv_dim, kv_dim};
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
-      std::memcpy(out[job] + row * width[job] + first, values, std::min<int64_t>(count, width[job] - first) * sizeof(float));
+      std::memcpy(out[job] + row * width[job] + first, values,
+                  std::min<int64_t>(count, width[job] - first) * sizeof(float));
     });
     const int half = args.rotary / 2;
     pool_.run(batch.tokens, 8, [&](int64_t t, int) {
@@ -141,8 +147,10 @@ class CpuKernels : public Kernels {
     for (int64_t t = 0; t < batch.tokens; ++t) {
       int32_t* chosen = args.expert + t * args.top_k;
       const float* mine = logits + t * args.experts;
-      if (args.forced) std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
-      else reference::top_k(mine, args.experts, args.top_k, chosen);
+      if (args.forced)
+        std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
+      else
+        reference::top_k(mine, args.experts, args.top_k, chosen);
       reference::softmax_chosen(mine, chosen, args.top_k, args.weight + t * args.top_k);
     }
   }
@@ -176,8 +184,8 @@ class CpuKernels : public Kernels {
     each_expert(args.up, args.x, hidden, true);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
       const int64_t unit = first / 2;
-      isa_.clamped_swiglu(values, std::min<int64_t>(count / 2, inner - unit), args.alpha, args.limit,
-                          g + sorted_[job_first_[job] + row] * inner + unit);
+      isa_.clamped_swiglu(values, std::min<int64_t>(count / 2, inner - unit), args.alpha,
+                          args.limit, g + sorted_[job_first_[job] + row] * inner + unit);
     });
     each_expert(args.down, g, inner, false);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
@@ -226,9 +234,11 @@ class CpuKernels : public Kernels {
   }
 
   // out[i] = norm(residual[rows[i]]), or of row i itself without `rows`.
-  void norm_rows(const float* residual, const Norm& norm, const int32_t* rows, int count, int64_t hidden, float* out) {
+  void norm_rows(const float* residual, const Norm& norm, const int32_t* rows, int count,
+                 int64_t hidden, float* out) {
     pool_.run(count, 8, [&](int64_t i, int) {
-      isa_.rms_norm(residual + (rows ? rows[i] : i) * hidden, norm.weight, norm.eps, hidden, out + i * hidden);
+      isa_.rms_norm(residual + (rows ? rows[i] : i) * hidden, norm.weight, norm.eps, hidden,
+                    out + i * hidden);
     });
   }
 
@@ -252,7 +262,8 @@ class CpuKernels : public Kernels {
   }
 
   template <typename T, typename Convert>
-  static void write_kv(const QkvArgs& args, int64_t slot, const float* k, const float* v, T* keys, T* values, Convert convert) {
+  static void write_kv(const QkvArgs& args, int64_t slot, const float* k, const float* v, T* keys,
+                       T* values, Convert convert) {
     const int64_t block = slot / kKvBlockTokens, offset = slot % kKvBlockTokens;
     for (int h = 0; h < args.kv_heads; ++h) {
       const int64_t base = (block * args.kv_heads + h) * args.head_dim * kKvBlockTokens;
@@ -272,8 +283,12 @@ class CpuKernels : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_avx2_kernels(int threads) { return std::make_unique<CpuKernels>(kIsaAvx2, threads); }
-std::unique_ptr<Kernels> make_avx512_kernels(int threads) { return std::make_unique<CpuKernels>(kIsaAvx512, threads); }
+std::unique_ptr<Kernels> make_avx2_kernels(int threads) {
+  return std::make_unique<CpuKernels>(kIsaAvx2, threads);
+}
+std::unique_ptr<Kernels> make_avx512_kernels(int threads) {
+  return std::make_unique<CpuKernels>(kIsaAvx512, threads);
+}
 std::unique_ptr<Kernels> make_avx512bf16_kernels(int threads) {
   return std::make_unique<CpuKernels>(kIsaAvx512Bf16, threads);
 }

@@ -1,4 +1,5 @@
-// The CPU implementations of kernels.h: one set of stages over the inner loops of an instruction set.
+// The CPU implementations of kernels.h: one set of stages over the inner loops of an instruction
+// set.
 #pragma once
 
 #include <memory>

@@ -65,8 +65,8 @@ void GemmPlan::prepare() {
   }
   pool_.run(static_cast<int64_t>(where.size()), 1, [&](int64_t i, int) {
     const GemmJob& job = jobs_[where[i].first];
-    isa_.pack_tile(job.x.data() + where[i].second, tiles_[i].tokens, job.weights->in, job.weights->format->element,
-                   const_cast<void*>(tiles_[i].panel));
+    isa_.pack_tile(job.x.data() + where[i].second, tiles_[i].tokens, job.weights->in,
+                   job.weights->format->element, const_cast<void*>(tiles_[i].panel));
   });
   if (z_floats > 0) {
     z_.reserve(z_floats * sizeof(float));
@@ -81,7 +81,8 @@ void GemmPlan::shrink() {
   for (size_t j = 0; j < used_; ++j) {
     for (int row = 0; row < static_cast<int>(jobs_[j].lora.size()); ++row) {
       const PackedLora::Pair* pair = jobs_[j].lora[row];
-      for (int r = 0; pair && r < pair->rank; r += kRanks) shrinks_.push_back({static_cast<int>(j), row, r});
+      for (int r = 0; pair && r < pair->rank; r += kRanks)
+        shrinks_.push_back({static_cast<int>(j), row, r});
     }
   }
   pool_.run(static_cast<int64_t>(shrinks_.size()), 1, [&](int64_t i, int) {
@@ -90,13 +91,15 @@ void GemmPlan::shrink() {
     const PackedLora::Pair& pair = *job.lora[s.row];
     const int64_t in = job.weights->in;
     float* z = z_.as<float>() + layout_[s.job].z_offset + s.row * layout_[s.job].z_stride;
-    isa_.shrink(pair.a + s.rank * in, job.x[s.row], in, std::min(kRanks, pair.rank - s.rank), pair.scale, z + s.rank);
+    isa_.shrink(pair.a + s.rank * in, job.x[s.row], in, std::min(kRanks, pair.rank - s.rank),
+                pair.scale, z + s.rank);
   });
 }
 
 GemmPlan::Place GemmPlan::locate(int64_t item) const {
-  const auto after = std::upper_bound(layout_.begin(), layout_.end(), item,
-                                      [](int64_t i, const Layout& layout) { return i < layout.first_item; });
+  const auto after =
+      std::upper_bound(layout_.begin(), layout_.end(), item,
+                       [](int64_t i, const Layout& layout) { return i < layout.first_item; });
   const int job = static_cast<int>(after - layout_.begin()) - 1;
   const int64_t group = (item - layout_[job].first_item) * kBlockGroups;
   const int64_t left = jobs_[job].weights->row_groups - group;

@@ -1,5 +1,6 @@
-// Lays out many matrix products (dense layers, experts) as one parallel loop over blocks of rows: activations interleaved into tiles,
-// LoRA shrinks first, products with an epilogue after. Used by one engine thread; scratch memory is kept between calls.
+// Lays out many matrix products (dense layers, experts) as one parallel loop over blocks of rows:
+// activations interleaved into tiles, LoRA shrinks first, products with an epilogue after. Used by
+// one engine thread; scratch memory is kept between calls.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct GemmJob {
   const PackedWeights* weights = nullptr;
   int expert = 0;
   int rows = 0;
-  std::vector<const float*> x;          // [rows] each [in]
+  std::vector<const float*> x;                // [rows] each [in]
   std::vector<const PackedLora::Pair*> lora;  // [rows], null for none
 };
 
@@ -30,7 +31,8 @@ class GemmPlan {
   GemmJob& add(const PackedWeights* weights, int expert);
 
   // Runs all jobs. For each job, each of its rows and each block of at most 64 packed rows:
-  // epilogue(job, row, first packed row, values, count of packed rows), with bias and LoRA in `values`.
+  // epilogue(job, row, first packed row, values, count of packed rows), with bias and LoRA in
+  // `values`.
   template <typename Epilogue>
   void run(Epilogue&& epilogue) {
     prepare();
@@ -89,7 +91,8 @@ void GemmPlan::compute(const Place& place, int thread, Row&& row) {
   int first_row = 0;
   for (int first = 0; first < layout.tiles;) {
     int count = 0, rows = 0;
-    while (first + count < layout.tiles && rows + tiles_[layout.first_tile + first + count].tokens <= kSuperTokens) {
+    while (first + count < layout.tiles &&
+           rows + tiles_[layout.first_tile + first + count].tokens <= kSuperTokens) {
       rows += tiles_[layout.first_tile + first + count++].tokens;
     }
     multiply(place, thread, first, count);

@@ -1,5 +1,6 @@
-// What an instruction set provides: the inner loops of the CPU kernels, each the work of one thread on one item. Every isa_<name>.cc
-// fills the table from the same bodies (body/*.h). Results for one token do not depend on the other tokens of a call.
+// What an instruction set provides: the inner loops of the CPU kernels, each the work of one thread
+// on one item. Every isa_<name>.cc fills the table from the same bodies (body/*.h). Results for one
+// token do not depend on the other tokens of a call.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ namespace lk::cpu {
 
 // Tokens whose activations are interleaved for one pass of the inner loop.
 struct Tile {
-  const void* panel;   // made by pack_tile
-  int tokens;          // 1 .. max_tile
+  const void* panel;  // made by pack_tile
+  int tokens;         // 1 .. max_tile
 };
 
 // Row groups that one call of gemm works on.
@@ -23,28 +24,28 @@ inline constexpr int kBlockRows = kBlockGroups * kRows;
 struct GemmItem {
   const PackedWeights* weights;
   int expert;
-  int64_t group;       // first row group
-  int groups;          // 1 .. kBlockGroups
+  int64_t group;  // first row group
+  int groups;     // 1 .. kBlockGroups
   const Tile* tiles;
   int tile_count;
-  float* acc;          // out [tokens, kBlockRows], row group g at column 16 g
-  float* scratch;      // decode_scratch() floats
+  float* acc;      // out [tokens, kBlockRows], row group g at column 16 g
+  float* scratch;  // decode_scratch() floats
 };
 
 struct AttentionItem {
-  const float* q;              // [heads of this kv head, head_dim]
-  const void* keys;            // cache base
+  const float* q;    // [heads of this kv head, head_dim]
+  const void* keys;  // cache base
   const void* values;
   KvType type;
-  const int32_t* blocks;       // block table of the sequence
-  int64_t block_stride;        // elements between blocks: kv_heads * head_dim * 16
-  int64_t head_offset;         // kv_head * head_dim * 16
+  const int32_t* blocks;  // block table of the sequence
+  int64_t block_stride;   // elements between blocks: kv_heads * head_dim * 16
+  int64_t head_offset;    // kv_head * head_dim * 16
   int heads, head_dim;
-  int first, last;             // keys [first, last]
+  int first, last;  // keys [first, last]
   float scale;
-  const float* sinks;          // [heads] or null
-  float* scores;               // scratch [heads, last/16 - first/16 + 1, 16]
-  float* out;                  // [heads, head_dim]
+  const float* sinks;  // [heads] or null
+  float* scores;       // scratch [heads, last/16 - first/16 + 1, 16]
+  float* out;          // [heads, head_dim]
 };
 
 // One token's LoRA term for the rows of a block.
@@ -56,9 +57,10 @@ struct LoraTerm {
 struct CpuIsa {
   const char* name;
   int max_tile;
-  int decode_scratch;          // floats
+  int decode_scratch;  // floats
 
-  // Interleaves `tokens` rows of `in` floats for gemm over weights of `element`; panel holds panel_bytes(in, tokens).
+  // Interleaves `tokens` rows of `in` floats for gemm over weights of `element`; panel holds
+  // panel_bytes(in, tokens).
   void (*pack_tile)(const float* const* rows, int tokens, int64_t in, Element element, void* panel);
   size_t (*panel_bytes)(int64_t padded_in, int tokens);
   void (*gemm)(const GemmItem&);
@@ -66,12 +68,15 @@ struct CpuIsa {
   // z[r] = scale * sum_i a[r, i] x[i], r < rank.
   void (*shrink)(const uint16_t* a, const float* x, int64_t in, int rank, float scale, float* z);
   // row[16 g + lane] = (acc + bias) + sum_r z[r] b[group + g, r, lane]; in place.
-  void (*add_bias_lora)(float* row, const float* bias, const LoraTerm& lora, int64_t group, int groups);
-  // g[i] = swiglu(gate row i, up row i) of a row that holds pairs of row groups (gate, up); count <= 16 * groups / 2.
+  void (*add_bias_lora)(float* row, const float* bias, const LoraTerm& lora, int64_t group,
+                        int groups);
+  // g[i] = swiglu(gate row i, up row i) of a row that holds pairs of row groups (gate, up); count
+  // <= 16 * groups / 2.
   void (*clamped_swiglu)(const float* row, int64_t count, float alpha, float limit, float* g);
 
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
-  // RoPE on q and k of one token and the write of k and v to the cache at element offsets of (block, slot).
+  // RoPE on q and k of one token and the write of k and v to the cache at element offsets of
+  // (block, slot).
   void (*rope)(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin);
   void (*attention)(const AttentionItem&);
 };

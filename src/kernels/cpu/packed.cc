@@ -20,36 +20,45 @@ void copy_codes(const Format& format, const StoredMatrix& m, int64_t row, uint32
   }
   const int64_t size = element_bits(format.element) / 8;
   for (int64_t c = 0; c < m.cols; ++c) {
-    std::memcpy(reinterpret_cast<std::byte*>(words) + c * size, m.codes + (c * m.rows + row) * size, size);
+    std::memcpy(reinterpret_cast<std::byte*>(words) + c * size, m.codes + (c * m.rows + row) * size,
+                size);
   }
 }
 
-void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, int64_t group, uint32_t* rows) {
+void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, int64_t group,
+                uint32_t* rows) {
   std::memset(rows, 0, packed.words * kRows * sizeof(uint32_t));
   const int64_t scale_groups = packed.padded_in / kGroup;
-  uint8_t* scales = packed.scales.size() ? packed.scales.as<uint8_t>() +
-                                               (expert * packed.row_groups + group) * scale_groups * kRows
-                                         : nullptr;
+  uint8_t* scales = packed.scales.size()
+                        ? packed.scales.as<uint8_t>() +
+                              (expert * packed.row_groups + group) * scale_groups * kRows
+                        : nullptr;
   for (int lane = 0; lane < kRows; ++lane) {
     const int64_t logical = logical_row(group, lane, packed.out, linear.spec->row_order);
     if (logical < 0) continue;
     const StoredRow row = stored_row(linear, expert, logical);
     copy_codes(*linear.format, *row.matrix, row.row, rows + lane * packed.words);
     if (scales) {
-      const auto* source = reinterpret_cast<const uint8_t*>(row.matrix->scales) + row.row * ceil_div(packed.in, kGroup);
-      for (int64_t g = 0; g < ceil_div(packed.in, kGroup); ++g) scales[g * kRows + lane] = source[g];
+      const auto* source = reinterpret_cast<const uint8_t*>(row.matrix->scales) +
+                           row.row * ceil_div(packed.in, kGroup);
+      for (int64_t g = 0; g < ceil_div(packed.in, kGroup); ++g)
+        scales[g * kRows + lane] = source[g];
     }
     if (!packed.bias.empty()) {
-      packed.bias[(expert * packed.row_groups + group) * kRows + lane] = stored_bias(linear, expert, logical);
+      packed.bias[(expert * packed.row_groups + group) * kRows + lane] =
+          stored_bias(linear, expert, logical);
     }
   }
-  uint32_t* codes = packed.codes.as<uint32_t>() + (expert * packed.row_groups + group) * packed.words * kRows;
+  uint32_t* codes =
+      packed.codes.as<uint32_t>() + (expert * packed.row_groups + group) * packed.words * kRows;
   for (int64_t w = 0; w < packed.words; ++w) {
-    for (int lane = 0; lane < kRows; ++lane) codes[w * kRows + lane] = rows[lane * packed.words + w];
+    for (int lane = 0; lane < kRows; ++lane)
+      codes[w * kRows + lane] = rows[lane * packed.words + w];
   }
 }
 
-// Rows packed between two gifts of mapped pages: 32 MiB of the file. A vocabulary's matrix has over a gigabyte.
+// Rows packed between two gifts of mapped pages: 32 MiB of the file. A vocabulary's matrix has over
+// a gigabyte.
 int64_t rows_at_once(int64_t row_bytes) {
   return std::max<int64_t>(1, (int64_t{32} << 20) / row_bytes / kRows) * kRows;
 }
@@ -63,7 +72,8 @@ void pack_table(const StoredLinear& linear, PackedWeights& packed, bool drop) {
     for (int64_t first = 0; first < m.rows; first += step) {
       const int64_t end = std::min(m.rows, first + step);
       for (int64_t r = first; r < end; ++r) {
-        std::memcpy(packed.codes.data() + r * packed.row_bytes, m.codes + r * m.row_bytes, packed.row_bytes);
+        std::memcpy(packed.codes.data() + r * packed.row_bytes, m.codes + r * m.row_bytes,
+                    packed.row_bytes);
       }
       if (drop) drop_mapped_pages(m.codes + first * m.row_bytes, (end - first) * m.row_bytes);
     }
@@ -87,7 +97,8 @@ int64_t logical_row(int64_t group, int lane, int64_t rows, RowOrder order) {
   return order == RowOrder::kInterleavedGateUp ? 2 * unit + up : unit + (up ? rows / 2 : 0);
 }
 
-std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop, ThreadPool& pool) {
+std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop,
+                                            ThreadPool& pool) {
   auto packed = std::make_unique<PackedWeights>();
   const LinearSpec& spec = *linear.spec;
   packed->format = linear.format;
@@ -113,10 +124,12 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   if (linear.bias.data) packed->bias.assign(groups * kRows, 0.0f);
 
   std::vector<std::vector<uint32_t>> rows(pool.threads());
-  // Where pages are dropped, file and copy are never both resident in whole: one expert at a time, a dense matrix by blocks of rows.
+  // Where pages are dropped, file and copy are never both resident in whole: one expert at a time,
+  // a dense matrix by blocks of rows.
   for (int e = 0; e < packed->experts; ++e) {
     const StoredMatrix& front = linear.experts[e][0];
-    const bool by_rows = drop && !packed->gated && linear.experts[e].size() == 1 && !front.transposed;
+    const bool by_rows =
+        drop && !packed->gated && linear.experts[e].size() == 1 && !front.transposed;
     const int64_t step = by_rows ? rows_at_once(front.row_bytes) / kRows : packed->row_groups;
     for (int64_t first = 0; first < packed->row_groups; first += step) {
       const int64_t count = std::min(step, packed->row_groups - first);
@@ -130,13 +143,15 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
     }
     if (!drop) continue;
     for (const StoredMatrix& m : linear.experts[e]) {
-      drop_mapped_pages(m.codes, static_cast<size_t>(code_bytes(linear.format->element, m.cols)) * m.rows);
+      drop_mapped_pages(m.codes,
+                        static_cast<size_t>(code_bytes(linear.format->element, m.cols)) * m.rows);
     }
   }
   return packed;
 }
 
-std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec, std::span<const LoraSource> experts) {
+std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec,
+                                            std::span<const LoraSource> experts) {
   auto packed = std::make_unique<PackedLora>();
   const int64_t groups = row_group_count(spec.out, spec.row_order);
   size_t values = 0;
@@ -154,7 +169,8 @@ std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec, std::span<co
         for (int lane = 0; lane < kRows; ++lane) {
           const int64_t row = logical_row(g, lane, spec.out, spec.row_order);
           if (row < 0) continue;
-          for (int r = 0; r < e.rank; ++r) next[(g * e.rank + r) * kRows + lane] = e.b[row * e.rank + r];
+          for (int r = 0; r < e.rank; ++r)
+            next[(g * e.rank + r) * kRows + lane] = e.b[row * e.rank + r];
         }
       }
       next += groups * e.rank * kRows;
@@ -178,12 +194,14 @@ void unpack_row(const PackedWeights& weights, int64_t row, float* out) {
     LK_CHECK(!weights.gated);
     const int64_t group = row / kRows, lane = row % kRows;
     words.resize(weights.words);
-    for (int64_t w = 0; w < weights.words; ++w) words[w] = weights.group_codes(0, group)[w * kRows + lane];
+    for (int64_t w = 0; w < weights.words; ++w)
+      words[w] = weights.group_codes(0, group)[w * kRows + lane];
     matrix.codes = reinterpret_cast<const std::byte*>(words.data());
     matrix.row_bytes = weights.words * 4;
     if (weights.scales.size()) {
       scales.resize(weights.padded_in / kGroup);
-      for (size_t g = 0; g < scales.size(); ++g) scales[g] = weights.group_scales(0, group)[g * kRows + lane];
+      for (size_t g = 0; g < scales.size(); ++g)
+        scales[g] = weights.group_scales(0, group)[g * kRows + lane];
       matrix.scales = reinterpret_cast<const std::byte*>(scales.data());
     }
   }

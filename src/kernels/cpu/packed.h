@@ -1,6 +1,8 @@
-// Weights and adapters as the CPU kernels read them. Rows stand in groups of 16; a group is a run of 64-byte lines, and line w holds
-// the 32-bit word w of each of the 16 rows (8 E2M1, 2 bfloat16 ... codes of consecutive input channels), so that one vector load
-// serves 16 rows with the same activation broadcast. Scales likewise: 16 of one input group side by side. Immutable after packing.
+// Weights and adapters as the CPU kernels read them. Rows stand in groups of 16; a group is a run
+// of 64-byte lines, and line w holds the 32-bit word w of each of the 16 rows (8 E2M1, 2 bfloat16
+// ... codes of consecutive input channels), so that one vector load serves 16 rows with the same
+// activation broadcast. Scales likewise: 16 of one input group side by side. Immutable after
+// packing.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +14,29 @@
 
 namespace lk::cpu {
 
-inline constexpr int kRows = 16;       // rows of a row group
-inline constexpr int kGroup = 32;      // input channels summed before the scale is applied, also where there is none
+inline constexpr int kRows = 16;  // rows of a row group
+inline constexpr int kGroup =
+    32;  // input channels summed before the scale is applied, also where there is none
 
 struct PackedWeights : Weights {
   const Format* format = nullptr;
   Stage stage = Stage::kHead;
   int experts = 1;
   int64_t out = 0, in = 0;
-  bool gated = false;                  // row groups alternate: 16 gate rows, then the same 16 units' up rows
-  bool row_major = false;              // a lookup table: rows as in the file, no groups
-  int64_t row_groups = 0;              // of one expert
-  int64_t padded_in = 0;               // in, rounded up to kGroup; the padding's codes are 0
-  int64_t words = 0;                   // 32-bit words of one row
-  int64_t row_bytes = 0;               // row_major only
-  AlignedBuffer codes;                 // [experts][row_groups][words][16] uint32
-  AlignedBuffer scales;                // [experts][row_groups][padded_in / kGroup][16] uint8; empty without scales
-  std::vector<float> bias;             // [experts][row_groups * 16], in packed row order; empty without bias
+  bool gated = false;      // row groups alternate: 16 gate rows, then the same 16 units' up rows
+  bool row_major = false;  // a lookup table: rows as in the file, no groups
+  int64_t row_groups = 0;  // of one expert
+  int64_t padded_in = 0;   // in, rounded up to kGroup; the padding's codes are 0
+  int64_t words = 0;       // 32-bit words of one row
+  int64_t row_bytes = 0;   // row_major only
+  AlignedBuffer codes;     // [experts][row_groups][words][16] uint32
+  AlignedBuffer
+      scales;  // [experts][row_groups][padded_in / kGroup][16] uint8; empty without scales
+  std::vector<float> bias;  // [experts][row_groups * 16], in packed row order; empty without bias
 
-  size_t bytes() const override { return codes.size() + scales.size() + bias.size() * sizeof(float); }
+  size_t bytes() const override {
+    return codes.size() + scales.size() + bias.size() * sizeof(float);
+  }
   const uint32_t* group_codes(int expert, int64_t group) const {
     return codes.as<uint32_t>() + (expert * row_groups + group) * words * kRows;
   }
@@ -46,8 +52,8 @@ struct PackedLora : LoraWeights {
   struct Pair {
     int rank = 0;
     float scale = 0;
-    const uint16_t* a = nullptr;       // [rank, in]
-    const uint16_t* b = nullptr;       // [row_groups, rank, 16], in packed row order
+    const uint16_t* a = nullptr;  // [rank, in]
+    const uint16_t* b = nullptr;  // [row_groups, rank, 16], in packed row order
   };
   std::vector<Pair> experts;
   int max_rank = 0;
@@ -55,12 +61,15 @@ struct PackedLora : LoraWeights {
   size_t bytes() const override { return storage.size() + experts.size() * sizeof(Pair); }
 };
 
-// The logical row behind packed row (group, lane), or -1 for padding. `rows`: rows of the linear; gated ones are split by 16.
+// The logical row behind packed row (group, lane), or -1 for padding. `rows`: rows of the linear;
+// gated ones are split by 16.
 int64_t logical_row(int64_t group, int lane, int64_t rows, RowOrder order);
 int64_t row_group_count(int64_t rows, RowOrder order);
 
-std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop, ThreadPool& pool);
-std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec, std::span<const LoraSource> experts);
+std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop,
+                                            ThreadPool& pool);
+std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec,
+                                            std::span<const LoraSource> experts);
 
 // Row `row` of a packed linear as float32 (the embedding's lookup).
 void unpack_row(const PackedWeights& weights, int64_t row, float* out);

@@ -24,8 +24,8 @@ void rope(float* x, int heads, int head_dim, int rotary, const float* cos, const
   }
 }
 
-void attend(const float* q, const std::vector<float>& keys, const std::vector<float>& values, int64_t count, int head_dim,
-            float scale, const float* sink, float* out) {
+void attend(const float* q, const std::vector<float>& keys, const std::vector<float>& values,
+            int64_t count, int head_dim, float scale, const float* sink, float* out) {
   std::vector<double> score(count);
   double max = sink ? *sink : -INFINITY;
   for (int64_t j = 0; j < count; ++j) {

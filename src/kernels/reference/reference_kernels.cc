@@ -76,7 +76,8 @@ class ReferenceKernels : public Kernels {
     return weights;
   }
 
-  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec, std::span<const LoraSource> experts) const override {
+  std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
+                                         std::span<const LoraSource> experts) const override {
     auto lora = std::make_unique<ReferenceLora>();
     lora->experts.resize(experts.size());
     for (size_t e = 0; e < experts.size(); ++e) {
@@ -104,7 +105,8 @@ class ReferenceKernels : public Kernels {
 
   void qkv(const Batch& batch, const QkvArgs& args) override {
     const int64_t hidden = stored(args.query).spec->in;
-    const int64_t q_dim = int64_t{args.heads} * args.head_dim, kv_dim = int64_t{args.kv_heads} * args.head_dim;
+    const int64_t q_dim = int64_t{args.heads} * args.head_dim,
+                  kv_dim = int64_t{args.kv_heads} * args.head_dim;
     std::vector<float> x(batch.tokens * hidden), k(batch.tokens * kv_dim), v(batch.tokens * kv_dim);
     for (int t = 0; t < batch.tokens; ++t) {
       rms_norm(args.residual + t * hidden, args.norm, hidden, &x[t * hidden]);
@@ -123,8 +125,10 @@ class ReferenceKernels : public Kernels {
       for (int h = 0; h < args.kv_heads; ++h) {
         const int64_t base = (block * args.kv_heads + h) * args.head_dim * kKvBlockTokens;
         for (int d = 0; d < args.head_dim; ++d) {
-          store(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + offset, k[t * kv_dim + h * args.head_dim + d]);
-          store(args.kv.values, args.kv.type, base + offset * args.head_dim + d, v[t * kv_dim + h * args.head_dim + d]);
+          store(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + offset,
+                k[t * kv_dim + h * args.head_dim + d]);
+          store(args.kv.values, args.kv.type, base + offset * args.head_dim + d,
+                v[t * kv_dim + h * args.head_dim + d]);
         }
       }
     }
@@ -142,17 +146,20 @@ class ReferenceKernels : public Kernels {
       std::vector<float> keys(count * args.head_dim), values(count * args.head_dim);
       for (int64_t j = 0; j < count; ++j) {
         const int64_t p = first + j;
-        const int64_t block = index.block_table[int64_t{batch.sequence[t]} * index.max_blocks + p / kKvBlockTokens];
+        const int64_t block =
+            index.block_table[int64_t{batch.sequence[t]} * index.max_blocks + p / kKvBlockTokens];
         LK_CHECK(block >= 0);
         const int64_t base = (block * args.kv_heads + kv_head) * args.head_dim * kKvBlockTokens;
         for (int d = 0; d < args.head_dim; ++d) {
-          keys[j * args.head_dim + d] = load(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + p % kKvBlockTokens);
-          values[j * args.head_dim + d] = load(args.kv.values, args.kv.type, base + p % kKvBlockTokens * args.head_dim + d);
+          keys[j * args.head_dim + d] =
+              load(args.kv.keys, args.kv.type, base + d * kKvBlockTokens + p % kKvBlockTokens);
+          values[j * args.head_dim + d] =
+              load(args.kv.values, args.kv.type, base + p % kKvBlockTokens * args.head_dim + d);
         }
       }
       const int64_t at = (t * args.heads + h) * args.head_dim;
-      attend(args.q + at, keys, values, count, args.head_dim, args.scale, args.sinks ? args.sinks + h : nullptr,
-             args.out + at);
+      attend(args.q + at, keys, values, count, args.head_dim, args.scale,
+             args.sinks ? args.sinks + h : nullptr, args.out + at);
     });
   }
 
@@ -172,8 +179,10 @@ class ReferenceKernels : public Kernels {
     dense(batch, args.router, args.x, logits.data());
     for (int64_t t = 0; t < batch.tokens; ++t) {
       int32_t* chosen = args.expert + t * args.top_k;
-      if (args.forced) std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
-      else top_k(&logits[t * args.experts], args.experts, args.top_k, chosen);
+      if (args.forced)
+        std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
+      else
+        top_k(&logits[t * args.experts], args.experts, args.top_k, chosen);
       softmax_chosen(&logits[t * args.experts], chosen, args.top_k, args.weight + t * args.top_k);
     }
   }
@@ -191,8 +200,10 @@ class ReferenceKernels : public Kernels {
       const auto& mine = work[e];
       if (mine.empty()) return;
       const int64_t count = static_cast<int64_t>(mine.size());
-      std::vector<float> x(count * hidden), h(count * up.spec->out), g(count * inner), out(count * hidden);
-      for (int64_t i = 0; i < count; ++i) std::copy_n(args.x + mine[i] / args.top_k * hidden, hidden, &x[i * hidden]);
+      std::vector<float> x(count * hidden), h(count * up.spec->out), g(count * inner),
+          out(count * hidden);
+      for (int64_t i = 0; i < count; ++i)
+        std::copy_n(args.x + mine[i] / args.top_k * hidden, hidden, &x[i * hidden]);
       matmul(up, expert, x.data(), count, h.data());
       for (int64_t i = 0; i < count; ++i) {
         float* row = &h[i * up.spec->out];
@@ -206,12 +217,15 @@ class ReferenceKernels : public Kernels {
       }
       matmul(down, expert, g.data(), count, out.data());
       for (int64_t i = 0; i < count; ++i) {
-        add_lora(args.down, batch.adapter[mine[i] / args.top_k], expert, &g[i * inner], &out[i * hidden]);
-        for (int64_t j = 0; j < hidden; ++j) y[mine[i] * hidden + j] = args.weight[mine[i]] * out[i * hidden + j];
+        add_lora(args.down, batch.adapter[mine[i] / args.top_k], expert, &g[i * inner],
+                 &out[i * hidden]);
+        for (int64_t j = 0; j < hidden; ++j)
+          y[mine[i] * hidden + j] = args.weight[mine[i]] * out[i * hidden + j];
       }
     });
     for (int64_t p = 0; p < pairs; ++p) {
-      for (int64_t j = 0; j < hidden; ++j) args.residual[p / args.top_k * hidden + j] += y[p * hidden + j];
+      for (int64_t j = 0; j < hidden; ++j)
+        args.residual[p / args.top_k * hidden + j] += y[p * hidden + j];
     }
   }
 
@@ -224,7 +238,8 @@ class ReferenceKernels : public Kernels {
     }
     matmul(linear, 0, x.data(), batch.logit_count, args.logits);
     for (int r = 0; r < batch.logit_count; ++r) {
-      add_lora(args.head, batch.adapter[batch.logit_rows[r]], 0, &x[r * hidden], args.logits + r * vocab);
+      add_lora(args.head, batch.adapter[batch.logit_rows[r]], 0, &x[r * hidden],
+               args.logits + r * vocab);
     }
   }
 
@@ -249,7 +264,8 @@ class ReferenceKernels : public Kernels {
       for (int64_t i = 0; i < count; ++i) y[i * out + o] = static_cast<float>(sum[i] + bias);
     };
     if (linear.experts.size() > 1) {
-      for (int64_t o = 0; o < out; ++o) row_of(o, 0);  // already inside a parallel loop over experts
+      for (int64_t o = 0; o < out; ++o)
+        row_of(o, 0);  // already inside a parallel loop over experts
     } else {
       pool_.run(out, 16, row_of);
     }
@@ -271,15 +287,18 @@ class ReferenceKernels : public Kernels {
     for (int64_t i = 0; i < hidden && pair.rank > 0; ++i) {
       double sum = 0;
       for (int r = 0; r < pair.rank; ++r) {
-        sum += double{bf16_to_f32(pair.b[int64_t{token} * pair.rank + r])} * bf16_to_f32(pair.a[r * hidden + i]);
+        sum += double{bf16_to_f32(pair.b[int64_t{token} * pair.rank + r])} *
+               bf16_to_f32(pair.a[r * hidden + i]);
       }
       y[i] = static_cast<float>(y[i] + pair.scale * sum);
     }
   }
 
   static void store(void* cache, KvType type, int64_t i, float value) {
-    if (type == KvType::kF32) static_cast<float*>(cache)[i] = value;
-    else static_cast<uint16_t*>(cache)[i] = f32_to_bf16(value);
+    if (type == KvType::kF32)
+      static_cast<float*>(cache)[i] = value;
+    else
+      static_cast<uint16_t*>(cache)[i] = f32_to_bf16(value);
   }
   static float load(const void* cache, KvType type, int64_t i) {
     if (type == KvType::kF32) return static_cast<const float*>(cache)[i];
@@ -291,6 +310,8 @@ class ReferenceKernels : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_reference_kernels(int threads) { return std::make_unique<ReferenceKernels>(threads); }
+std::unique_ptr<Kernels> make_reference_kernels(int threads) {
+  return std::make_unique<ReferenceKernels>(threads);
+}
 
 }  // namespace lk

@@ -1,4 +1,5 @@
-// Plain loops over weights as they lie in the file: the specification of every stage and the last row of the table. Slow.
+// Plain loops over weights as they lie in the file: the specification of every stage and the last
+// row of the table. Slow.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// One query token's attention over the paged cache for the heads that share a KV head. Keys are taken in blocks of 16 at absolute
-// positions, so the order of every sum follows from (position, window) alone.
+// One query token's attention over the paged cache for the heads that share a KV head. Keys are
+// taken in blocks of 16 at absolute positions, so the order of every sum follows from (position,
+// window) alone.
 #pragma once
 
 #include "kernels/cpu/body/elementwise.h"
@@ -8,13 +9,18 @@ namespace lk::cpu {
 namespace {
 
 template <class I>
-inline typename I::F load_kv(const float* p) { return I::load(p); }
+inline typename I::F load_kv(const float* p) {
+  return I::load(p);
+}
 template <class I>
-inline typename I::F load_kv(const uint16_t* p) { return I::load_bf16(p); }
+inline typename I::F load_kv(const uint16_t* p) {
+  return I::load_bf16(p);
+}
 
 // scores[h][block][16] = scale * q[h] . k for N heads.
 template <class I, int N, class T>
-inline void score_heads(const AttentionItem& a, const T* keys, const float* q, float* scores, int64_t score_stride) {
+inline void score_heads(const AttentionItem& a, const T* keys, const float* q, float* scores,
+                        int64_t score_stride) {
   using F = typename I::F;
   const int first_block = a.first / kKvBlockTokens, last_block = a.last / kKvBlockTokens;
   const F scale = I::broadcast(a.scale);
@@ -27,13 +33,16 @@ inline void score_heads(const AttentionItem& a, const T* keys, const float* q, f
 #pragma GCC unroll 8
       for (int h = 0; h < N; ++h) sum[h] = I::fma(key, I::broadcast(q[h * a.head_dim + d]), sum[h]);
     }
-    for (int h = 0; h < N; ++h) I::store(scores + h * score_stride + (b - first_block) * kKvBlockTokens, I::mul(sum[h], scale));
+    for (int h = 0; h < N; ++h)
+      I::store(scores + h * score_stride + (b - first_block) * kKvBlockTokens,
+               I::mul(sum[h], scale));
   }
 }
 
 // out[0..16 N) of one head = sum over keys of p[j] v[j].
 template <class I, int N, class T>
-inline void weigh_values(const AttentionItem& a, const T* values, const float* p, int d0, float* out) {
+inline void weigh_values(const AttentionItem& a, const T* values, const float* p, int d0,
+                         float* out) {
   using F = typename I::F;
   const int first_block = a.first / kKvBlockTokens;
   F sum[N];
@@ -46,13 +55,15 @@ inline void weigh_values(const AttentionItem& a, const T* values, const float* p
     for (int j = begin; j < end; ++j) {
       const F weight = I::broadcast(pb[j]);
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) sum[n] = I::fma(load_kv<I>(v + j * a.head_dim + n * kRows), weight, sum[n]);
+      for (int n = 0; n < N; ++n)
+        sum[n] = I::fma(load_kv<I>(v + j * a.head_dim + n * kRows), weight, sum[n]);
     }
   }
   for (int n = 0; n < N; ++n) I::store(out + d0 + n * kRows, sum[n]);
 }
 
-// Turns one head's scores into exp(score - max) and returns 1 / (their sum + the sink's). Keys outside [first, last] count nothing.
+// Turns one head's scores into exp(score - max) and returns 1 / (their sum + the sink's). Keys
+// outside [first, last] count nothing.
 template <class I>
 inline float softmax(const AttentionItem& a, int head, float* s) {
   const int begin = a.first % kKvBlockTokens;
@@ -88,12 +99,14 @@ template <class I, class T>
 void attention_typed(const AttentionItem& a) {
   const auto* keys = static_cast<const T*>(a.keys);
   const auto* values = static_cast<const T*>(a.values);
-  const int64_t score_stride = (a.last / kKvBlockTokens - a.first / kKvBlockTokens + 1) * int64_t{kKvBlockTokens};
+  const int64_t score_stride =
+      (a.last / kKvBlockTokens - a.first / kKvBlockTokens + 1) * int64_t{kKvBlockTokens};
   int h = 0;
   for (; h + 4 <= a.heads; h += 4) {
     score_heads<I, 4>(a, keys, a.q + h * a.head_dim, a.scores + h * score_stride, score_stride);
   }
-  for (; h < a.heads; ++h) score_heads<I, 1>(a, keys, a.q + h * a.head_dim, a.scores + h * score_stride, score_stride);
+  for (; h < a.heads; ++h)
+    score_heads<I, 1>(a, keys, a.q + h * a.head_dim, a.scores + h * score_stride, score_stride);
   for (h = 0; h < a.heads; ++h) {
     float* p = a.scores + h * score_stride;
     const float scale = softmax<I>(a, h, p);
@@ -122,8 +135,10 @@ void attention_typed(const AttentionItem& a) {
 
 template <class I>
 void attention(const AttentionItem& a) {
-  if (a.type == KvType::kF32) attention_typed<I, float>(a);
-  else attention_typed<I, uint16_t>(a);
+  if (a.type == KvType::kF32)
+    attention_typed<I, float>(a);
+  else
+    attention_typed<I, uint16_t>(a);
 }
 
 }  // namespace

@@ -16,8 +16,10 @@ inline __attribute__((always_inline)) void for_each_index(F& f) {
 template <int N, int J = 0, class F>
 inline void dispatch_index(int i, F&& f) {
   if constexpr (J < N) {
-    if (i == J) f.template operator()<J>();
-    else dispatch_index<N, J + 1>(i, f);
+    if (i == J)
+      f.template operator()<J>();
+    else
+      dispatch_index<N, J + 1>(i, f);
   }
 }
 

@@ -1,4 +1,5 @@
-// Norms, activations, rotary embedding and the LoRA terms: everything that is not a weight product or attention.
+// Norms, activations, rotary embedding and the LoRA terms: everything that is not a weight product
+// or attention.
 #pragma once
 
 #include "kernels/cpu/body/dispatch.h"
@@ -18,7 +19,8 @@ inline float reduce(typename I::F a) {
   return v[0];
 }
 
-// e^x, relative error below 2e-7 for x in [-87, 88]; clamped outside. Cody-Waite reduction, degree 6 Taylor polynomial of e^f, |f| <= ln2 / 2.
+// e^x, relative error below 2e-7 for x in [-87, 88]; clamped outside. Cody-Waite reduction, degree
+// 6 Taylor polynomial of e^f, |f| <= ln2 / 2.
 template <class I>
 inline typename I::F exp(typename I::F x) {
   auto c = [](float v) { return I::broadcast(v); };
@@ -81,7 +83,8 @@ inline void shrink_rows(const uint16_t* a, const float* x, int64_t in, float sca
   for (int r = 0; r < N; ++r) sum[r] = I::zero();
   for (int64_t i = 0; i < in; i += kRows) {
     const typename I::F v = load_part<I>(x + i, in - i);
-    for (int r = 0; r < N; ++r) sum[r] = I::fma(load_bf16_part<I>(a + r * in + i, in - i), v, sum[r]);
+    for (int r = 0; r < N; ++r)
+      sum[r] = I::fma(load_bf16_part<I>(a + r * in + i, in - i), v, sum[r]);
   }
   for (int r = 0; r < N; ++r) z[r] = scale * reduce<I>(sum[r]);
 }
@@ -102,7 +105,8 @@ void add_bias_lora(float* row, const float* bias, const LoraTerm& lora, int64_t 
       const int rank = lora.pair->rank;
       const uint16_t* b = lora.pair->b + (group + g) * rank * kRows;
       typename I::F delta = I::zero();
-      for (int r = 0; r < rank; ++r) delta = I::fma(I::load_bf16(b + r * kRows), I::broadcast(lora.z[r]), delta);
+      for (int r = 0; r < rank; ++r)
+        delta = I::fma(I::load_bf16(b + r * kRows), I::broadcast(lora.z[r]), delta);
       y = I::add(y, delta);
     }
     I::store(row + g * kRows, y);

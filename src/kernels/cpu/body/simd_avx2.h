@@ -1,4 +1,5 @@
-// Sixteen floats as two AVX2 registers, and the decoding of weight words. Included by isa_avx2.cc alone.
+// Sixteen floats as two AVX2 registers, and the decoding of weight words. Included by isa_avx2.cc
+// alone.
 #pragma once
 
 #include <immintrin.h>
@@ -12,22 +13,35 @@ namespace {
 
 struct Avx2 {
   static constexpr const char* kName = "avx2";
-  static constexpr bool kDot = false;    // activations stay float32, products by FMA
-  static constexpr int kMaxTile = 6;     // tokens x 2 registers = 12 of 16
-  static constexpr int kTileGroups = 1;  // row groups in registers at once when several tokens share them
+  static constexpr bool kDot = false;  // activations stay float32, products by FMA
+  static constexpr int kMaxTile = 6;   // tokens x 2 registers = 12 of 16
+  static constexpr int kTileGroups =
+      1;  // row groups in registers at once when several tokens share them
 
-  struct F { __m256 lo, hi; };    // 16 floats
-  struct W { __m256i lo, hi; };   // 16 words
+  struct F {
+    __m256 lo, hi;
+  };  // 16 floats
+  struct W {
+    __m256i lo, hi;
+  };  // 16 words
 
   static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-  static void store(float* p, F a) { _mm256_storeu_ps(p, a.lo); _mm256_storeu_ps(p + 8, a.hi); }
-  static F broadcast(float x) { const __m256 v = _mm256_set1_ps(x); return {v, v}; }
+  static void store(float* p, F a) {
+    _mm256_storeu_ps(p, a.lo);
+    _mm256_storeu_ps(p + 8, a.hi);
+  }
+  static F broadcast(float x) {
+    const __m256 v = _mm256_set1_ps(x);
+    return {v, v};
+  }
   static F add(F a, F b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
   static F sub(F a, F b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
   static F mul(F a, F b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
   static F div(F a, F b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
-  static F fma(F a, F b, F c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+  static F fma(F a, F b, F c) {
+    return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  }
   static F min(F a, F b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
   static F max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
   static F round(F a) {
@@ -37,13 +51,17 @@ struct Avx2 {
   // 2^n for whole n in [-126, 127].
   static F exp2_int(F n) {
     const __m256i bias = _mm256_set1_epi32(127);
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.lo), bias), 23)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.hi), bias), 23))};
+    return {_mm256_castsi256_ps(
+                _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.lo), bias), 23)),
+            _mm256_castsi256_ps(
+                _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.hi), bias), 23))};
   }
   static F load_bf16(const uint16_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)), 16)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)), 16))};
+    return {_mm256_castsi256_ps(
+                _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(v)), 16)),
+            _mm256_castsi256_ps(
+                _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1)), 16))};
   }
   static F load_e8m0(const uint8_t* p) {
     const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -56,7 +74,8 @@ struct Avx2 {
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
   }
 
-  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the words were loaded.
+  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the
+  // words were loaded.
   template <Element E, int J>
   static F decode(W w) {
     return {decode_half<E, J>(w.lo), decode_half<E, J>(w.hi)};
@@ -69,15 +88,18 @@ struct Avx2 {
       return _mm256_castsi256_ps(J == 0 ? _mm256_slli_epi32(w, 16)
                                         : _mm256_and_si256(w, _mm256_set1_epi32(int(0xffff0000u))));
     } else if constexpr (E == Element::kF16) {
-      const __m256i half = J == 0 ? _mm256_and_si256(w, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(w, 16);
+      const __m256i half =
+          J == 0 ? _mm256_and_si256(w, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(w, 16);
       const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(half, half), 0x08);
       return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
     } else {
       static_assert(E == Element::kE2M1);
       // Magnitude by the low 3 bits (vpermps ignores the rest), then the sign bit of the code.
       const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
-      const __m256 magnitude = _mm256_permutevar8x32_ps(table, J == 0 ? w : _mm256_srli_epi32(w, 4));
-      const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(w, 28 - 4 * J), _mm256_set1_epi32(int(0x80000000u)));
+      const __m256 magnitude =
+          _mm256_permutevar8x32_ps(table, J == 0 ? w : _mm256_srli_epi32(w, 4));
+      const __m256i sign =
+          _mm256_and_si256(_mm256_slli_epi32(w, 28 - 4 * J), _mm256_set1_epi32(int(0x80000000u)));
       return _mm256_xor_ps(magnitude, _mm256_castsi256_ps(sign));
     }
   }

@@ -1,4 +1,5 @@
-// Sixteen floats as one AVX-512 register, and the decoding of weight words. Included by the isa_avx512*.cc files alone.
+// Sixteen floats as one AVX-512 register, and the decoding of weight words. Included by the
+// isa_avx512*.cc files alone.
 #pragma once
 
 #include <immintrin.h>
@@ -13,11 +14,15 @@ namespace {
 struct Avx512 {
   static constexpr const char* kName = "avx512";
   static constexpr bool kDot = false;
-  static constexpr int kMaxTile = 12;    // tokens x 2 row groups = 24 of 32 registers
+  static constexpr int kMaxTile = 12;  // tokens x 2 row groups = 24 of 32 registers
   static constexpr int kTileGroups = 2;
 
-  struct F { __m512 v; };
-  struct W { __m512i v; };
+  struct F {
+    __m512 v;
+  };
+  struct W {
+    __m512i v;
+  };
 
   static F zero() { return {_mm512_setzero_ps()}; }
   static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -30,9 +35,12 @@ struct Avx512 {
   static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
   static F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
   static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
-  static F round(F a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+  static F round(F a) {
+    return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
   static F exp2_int(F n) {
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+    return {_mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
   }
   static F load_bf16(const uint16_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -46,29 +54,32 @@ struct Avx512 {
   static W load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
   static void store_words(float* p, W w) { _mm512_storeu_si512(p, w.v); }
 
-  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the words were loaded.
+  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the
+  // words were loaded.
   template <Element E, int J>
   static F decode(W w) {
     if constexpr (E == Element::kF32) {
       return {_mm512_castsi512_ps(w.v)};
     } else if constexpr (E == Element::kBF16) {
-      return {_mm512_castsi512_ps(J == 0 ? _mm512_slli_epi32(w.v, 16)
-                                         : _mm512_and_si512(w.v, _mm512_set1_epi32(int(0xffff0000u))))};
+      return {
+          _mm512_castsi512_ps(J == 0 ? _mm512_slli_epi32(w.v, 16)
+                                     : _mm512_and_si512(w.v, _mm512_set1_epi32(int(0xffff0000u))))};
     } else if constexpr (E == Element::kF16) {
       return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(J == 0 ? w.v : _mm512_srli_epi32(w.v, 16)))};
     } else {
       static_assert(E == Element::kE2M1);
       // vpermps reads the low 4 bits of each index: sign and magnitude in one table.
-      const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
-                                          -2.0f, -3.0f, -4.0f, -6.0f);
+      const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
+                                          -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
       return {_mm512_permutexvar_ps(J == 0 ? w.v : _mm512_srli_epi32(w.v, 4), table)};
     }
   }
 };
 
 #ifdef __AVX512BF16__
-// The same with bfloat16 pair products (vdpbf16ps): activations are rounded to bfloat16, sums stay float32. Code j of a word's lower
-// half pairs with code j of its upper half, as 16-bit lanes hold them.
+// The same with bfloat16 pair products (vdpbf16ps): activations are rounded to bfloat16, sums stay
+// float32. Code j of a word's lower half pairs with code j of its upper half, as 16-bit lanes hold
+// them.
 struct Avx512Bf16 : Avx512 {
   static constexpr const char* kName = "avx512bf16";
   static constexpr bool kDot = true;
@@ -77,14 +88,16 @@ struct Avx512Bf16 : Avx512 {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)weights.v, (__m512bh)_mm512_set1_epi32(int(pair)))};
   }
 
-  // Pairs (j, j + n/2) of each word's n codes as two bfloat16; of E2M1 the pair J, 0 or 1, of the byte at which the words were loaded.
+  // Pairs (j, j + n/2) of each word's n codes as two bfloat16; of E2M1 the pair J, 0 or 1, of the
+  // byte at which the words were loaded.
   template <Element E, int J>
   static W decode_pair(W w) {
     static_assert(E == Element::kBF16 || E == Element::kE2M1);
     if constexpr (E == Element::kBF16) {
       return w;
     } else if constexpr (E == Element::kE2M1) {
-      // vpermw reads the low 5 bits of each 16-bit lane: the table stands twice, so bit 4 does not matter.
+      // vpermw reads the low 5 bits of each 16-bit lane: the table stands twice, so bit 4 does not
+      // matter.
       alignas(64) static constexpr uint16_t kTable[32] = {
           0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
           0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
