@@ -19,6 +19,7 @@ __attribute__((target("avx2,fma"))) double fma_avx2() {
   for (auto& s : sum) s = _mm256_set1_ps(1.0f);
   const __m256 a = _mm256_set1_ps(0.999999f), b = _mm256_set1_ps(1e-9f);
   for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
     for (auto& s : sum) s = _mm256_fmadd_ps(s, a, b);
   }
   for (auto& s : sum) sink = _mm256_cvtss_f32(s);
@@ -30,6 +31,7 @@ __attribute__((target("avx512f"))) double fma_avx512() {
   for (auto& s : sum) s = _mm512_set1_ps(1.0f);
   const __m512 a = _mm512_set1_ps(0.999999f), b = _mm512_set1_ps(1e-9f);
   for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
     for (auto& s : sum) s = _mm512_fmadd_ps(s, a, b);
   }
   for (auto& s : sum) sink = _mm512_cvtss_f32(s);
@@ -42,6 +44,7 @@ __attribute__((target("avx512f,avx512bf16"))) double dot_bf16() {
   const auto a = (__m512bh)_mm512_set1_epi32(0x3c003c00),
              b = (__m512bh)_mm512_set1_epi32(0x3c003c00);
   for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
     for (auto& s : sum) s = _mm512_dpbf16_ps(s, a, b);
   }
   for (auto& s : sum) sink = _mm512_cvtss_f32(s);

@@ -24,10 +24,19 @@ int usable_cpus() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = usable_cpus();
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
+  workers_.reserve(static_cast<size_t>(threads) - 1);
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
+  } catch (
+      ...) {  // no memory or no thread to be had: those that run must end before the members do
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

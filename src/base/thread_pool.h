@@ -46,6 +46,7 @@ class ThreadPool {
   void launch(int64_t items, int64_t grain, void* body, Call call);
   void work(int thread);
   void worker(int thread);
+  void stop();  // ends and joins the workers
 
   std::vector<std::thread> workers_;
   // The current loop; written by `launch` before `epoch_` is raised.

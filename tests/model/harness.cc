@@ -197,7 +197,12 @@ std::vector<std::string> fast_rows() {
     std::vector<std::string> supported;
     for (const KernelsRow& row : kernels_table()) {
       if (row.name == "reference") continue;
-      if (row.supported()) supported.emplace_back(row.name);
+      // Those that this CPU would choose first: their tolerances are the default kernels'.
+      if (row.supported() && row.preferred()) supported.emplace_back(row.name);
+    }
+    for (const KernelsRow& row : kernels_table()) {
+      if (row.name == "reference") continue;
+      if (row.supported() && !row.preferred()) supported.emplace_back(row.name);
       fmt::print("kernels {}: {}\n", row.name,
                  row.supported() ? "run" : fmt::format("only compiled, they need {}", row.needs));
     }

@@ -72,11 +72,12 @@ std::string group_digits(std::string digits, char separator, size_t every) {
 }
 
 std::string unsigned_text(unsigned __int128 value, int base, bool upper) {
+  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
+  const auto radix = static_cast<unsigned __int128>(base);
   std::string out;
   do {
-    out += (upper ? "0123456789ABCDEF"
-                  : "0123456789abcdef")[static_cast<int>(value % static_cast<unsigned>(base))];
-    value /= static_cast<unsigned>(base);
+    out += digits[static_cast<size_t>(value % radix)];
+    value /= radix;
   } while (value != 0);
   std::reverse(out.begin(), out.end());
   return out;
