@@ -18,8 +18,8 @@ class LineReader {
 
   enum class State { kLine, kTooLong, kNotYet, kEnd };
   // The next line without its newline. With `wait` false: kNotYet if it has not arrived. With
-  // `wait` true: kNotYet only after a signal. Of a line over `kMaxLine` bytes nothing is kept but
-  // that it was there (kTooLong).
+  // `wait` true: kNotYet after a moment of waiting, so that the caller can look for an interrupt.
+  // Of a line over `kMaxLine` bytes nothing is kept but that it was there (kTooLong).
   State next(std::string& line, bool wait);
 
   // Bytes handed out, and bytes in all (0: not known).

@@ -11,6 +11,7 @@ namespace {
 // Lines that are read ahead of the first answer still missing: enough that one long answer does not
 // empty the batch, and bounded, so that a file of any length runs in the same memory.
 constexpr size_t kLinesAhead = 4096;
+constexpr size_t kBytesAhead = size_t{64} << 20;  // of finished answers
 
 class LineRun {
  public:
@@ -27,8 +28,8 @@ class LineRun {
   int run() {
     std::vector<TokenEvent> events;
     while (!interrupted() && !output_.closed()) {
+      flush();  // before waiting for more input
       fill();
-      flush();
       if (engine_.idle()) {
         if (end_) break;
         continue;
@@ -57,7 +58,7 @@ class LineRun {
     const int wanted = 2 * options_.max_num_seqs;
     std::string text;
     while (!end_ && !interrupted() && in_flight_.size() < static_cast<size_t>(wanted) &&
-           lines_.size() < kLinesAhead) {
+           lines_.size() < kLinesAhead && bytes_ahead_ < kBytesAhead) {
       const LineReader::State state = reader_.next(text, in_flight_.empty());
       if (state == LineReader::State::kNotYet) return;
       if (state == LineReader::State::kEnd) {
@@ -126,6 +127,7 @@ class LineRun {
     failed_ += line.answer.failed();
     line.finished = true;
     line.rendered = options_.json ? line.answer.json() : text_of(line.answer);
+    bytes_ahead_ += line.rendered.size();
     line.answer = {};
   }
 
@@ -139,6 +141,7 @@ class LineRun {
     std::string text;
     while (!lines_.empty() && lines_.front().finished) {
       text += lines_.front().rendered;
+      bytes_ahead_ -= lines_.front().rendered.size();
       lines_.pop_front();
       ++first_line_;
     }
@@ -178,7 +181,8 @@ class LineRun {
   LineReader reader_;
   StatusLine status_;
   double started_;
-  std::deque<Line> lines_;                   // read and not printed
+  std::deque<Line> lines_;  // read and not printed
+  size_t bytes_ahead_ = 0;
   uint64_t first_line_ = 0;                  // number of lines printed before lines_
   std::map<RequestId, uint64_t> in_flight_;  // to the line's number
   uint64_t line_number_ = 0;                 // in the file, from 1

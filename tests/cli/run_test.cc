@@ -16,7 +16,8 @@ namespace lk {
 namespace {
 
 std::vector<std::string> with_adapters(std::vector<std::string> more) {
-  std::vector<std::string> args = {"run", tiny_model()};
+  // One thread: the tests say nothing about speed, and may share the CPUs with others.
+  std::vector<std::string> args = {"run", tiny_model(), "--threads", "1"};
   for (const char* name : {"sql", "json", "math"})
     args.insert(args.end(), {"--lora", tiny_adapter(name)});
   args.insert(args.end(), more.begin(), more.end());
@@ -53,9 +54,10 @@ TEST(Run, EachAdapterAnswersUnderItsName) {
 }
 
 TEST(Run, PromptFromStdin) {
-  const ProcessResult piped = run_lorikeet({"run", tiny_model(), "--max-tokens", "8"}, "The name");
-  const ProcessResult flag =
-      run_lorikeet({"run", tiny_model(), "--max-tokens", "8", "--prompt", "The name"});
+  const ProcessResult piped =
+      run_lorikeet({"run", tiny_model(), "--threads", "1", "--max-tokens", "8"}, "The name");
+  const ProcessResult flag = run_lorikeet(
+      {"run", tiny_model(), "--threads", "1", "--max-tokens", "8", "--prompt", "The name"});
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_GT(piped.out.size(), 5u);
   EXPECT_EQ(piped.out, flag.out);
@@ -139,7 +141,7 @@ TEST(Run, FlagsAreDefaultsOfLines) {
 
 TEST(Run, TextOfLinesIsSeparated) {
   const ProcessResult result =
-      run_lorikeet({"run", tiny_model(), "--input", "-"},
+      run_lorikeet({"run", tiny_model(), "--threads", "1", "--input", "-"},
                    "{\"id\": 7, \"prompt\": \"The\", \"max_tokens\": 2}\n{}\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out.rfind("=== 7 base\n", 0), 0u) << result.out;
@@ -171,7 +173,8 @@ TEST(Run, AgreesWithTheReference) {
   std::string input;
   std::vector<Json> cases;
   for (const auto& [adapter, list] : reference["cases"].items()) {
-    for (const Json& one : list) {
+    for (size_t i = 0; i < 3 && i < list.size(); ++i) {
+      const Json& one = list[i];
       cases.push_back(one);
       Json line = {{"prompt_ids", one["prompt_ids"]},
                    {"max_tokens", one["output_ids"].size()},
@@ -187,19 +190,16 @@ TEST(Run, AgreesWithTheReference) {
   EXPECT_EQ(result.code, 0) << result.err;
   const std::vector<Json> out = objects(result);
   ASSERT_EQ(out.size(), cases.size());
-  int same = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
-    // Up to the first token that differs, if one does: there two tokens are about equally likely.
-    const size_t tokens = cases[i]["output_ids"].size();
-    for (size_t t = 0; t < tokens && t < out[i]["output_ids"].size(); ++t) {
-      if (out[i]["output_ids"][t] != cases[i]["output_ids"][t]) break;
+    ASSERT_EQ(out[i]["output_ids"], cases[i]["output_ids"]) << i;
+    for (size_t t = 0; t < cases[i]["output_ids"].size(); ++t) {
       EXPECT_NEAR(out[i]["token_logprobs"][t].get<float>(),
-                  cases[i]["token_logprobs"][t].get<float>(), 1e-3)
-          << i << " " << t;
+                  cases[i]["token_logprobs"][t].get<float>(), 1e-4);
+      ASSERT_EQ(out[i]["top_logprobs"][t].size(), 5u);
+      EXPECT_NEAR(out[i]["top_logprobs"][t][4][1].get<float>(),
+                  cases[i]["top5_logprobs"][t][4].get<float>(), 1e-4);
     }
-    same += out[i]["output_ids"] == cases[i]["output_ids"];
   }
-  EXPECT_GE(same, static_cast<int>(cases.size()) - 2);
 }
 
 TEST(Run, WrongUsageIsRefusedBeforeAnythingRuns) {
@@ -241,8 +241,8 @@ TEST(Run, AClosedStdoutEndsQuietly) {
     dup2(out[1], 1);
     dup2(open(err.c_str(), O_WRONLY), 2);
     for (int fd : {out[0], out[1]}) close(fd);
-    execl(program.c_str(), "lorikeet", "run", model.c_str(), "--json", "--input", lines.c_str(),
-          nullptr);
+    execl(program.c_str(), "lorikeet", "run", model.c_str(), "--threads", "1", "--json", "--input",
+          lines.c_str(), nullptr);
     _exit(99);
   }
   close(out[1]);
@@ -267,7 +267,8 @@ TEST(Run, StdinIsAStreamAndAnInterruptEndsIt) {
   if (child == 0) {
     dup2(in[0], 0), dup2(out[1], 1);
     for (int fd : {in[0], in[1], out[0], out[1]}) close(fd);
-    execl(program.c_str(), "lorikeet", "run", model.c_str(), "--json", "--input", "-", nullptr);
+    execl(program.c_str(), "lorikeet", "run", model.c_str(), "--threads", "1", "--json", "--input",
+          "-", nullptr);
     _exit(99);
   }
   close(in[0]), close(out[1]);
