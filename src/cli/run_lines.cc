@@ -154,9 +154,11 @@ class LineRun {
 
   void show_progress() {
     if (!status_.due()) return;
-    const double share = reader_.size() > 0 ? static_cast<double>(reader_.position()) /
-                                                  static_cast<double>(reader_.size())
-                                            : 0;
+    // Lines are read ahead of the answers: what is read counts as far as it is answered.
+    const double answered = static_cast<double>(done()) /
+                            static_cast<double>(std::max<uint64_t>(1, first_line_ + lines_.size()));
+    const double share = answered * static_cast<double>(reader_.position()) /
+                         static_cast<double>(std::max<uint64_t>(1, reader_.size()));
     const std::string bar = reader_.size() > 0 ? progress_bar(std::min(1.0, share)) + " " : "";
     status_.show(fmt::format("{}{} done, {} running, {:.1f} tokens/s", bar, done(),
                              engine_.stats().running, rate()));
