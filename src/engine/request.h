@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,17 @@ inline constexpr int kMaxTopLogprobs = 100;
 // Errors: kInvalid naming the field and its range.
 Status check_sampling(const SamplingParams& params);
 
+// Which tokens may come next, for structured output: one object for each request, asked on the
+// engine's thread only.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Sets logits [vocab] of tokens that must not follow to -infinity. At least one stays finite.
+  virtual void apply(std::span<float> logits) = 0;
+  // `token` was chosen.
+  virtual void accept(int32_t token) = 0;
+};
+
 struct Request {
   std::vector<int32_t> prompt{};                   // not empty
   std::shared_ptr<const EngineAdapter> adapter{};  // null: the base
@@ -46,6 +58,11 @@ struct Request {
   std::vector<std::string> stop{};  // the text ends before the first of these
   std::vector<int32_t> stop_ids{};  // end the request like the model's own end-of-turn ids
   bool ignore_eos = false;
+  bool include_stop = false;  // a stop string that ended the text stays in it
+  bool skip_special = true;   // special tokens add nothing to the text
+  int min_tokens = 0;         // no end-of-turn id and no stop before as many tokens
+  std::vector<std::pair<int32_t, float>> logit_bias{};  // added to logits, before penalties
+  std::shared_ptr<TokenMask> mask{};                    // may be null
   int max_tokens = -1;  // -1: as many as the context holds; 0: the prompt is only read
   int logprobs =
       -1;  // -1: none; 0: of the chosen token; K: also of the K most likely, [0, kMaxTopLogprobs]
@@ -74,7 +91,11 @@ struct TokenEvent {
   std::vector<TopLogprob> top{};         // best first
   std::vector<float> prompt_logprobs{};  // of the prompt tokens read in this step; all events
                                          // together: prompt tokens 1, 2, ...
+  int cached_tokens = 0;  // prompt tokens taken from the prefix cache; in the request's first event
   FinishReason finish = FinishReason::kNone;
+  // With kStop: the stop string that ended it, or empty; `stop_id`: the token of stop_ids, or -1.
+  std::string stop{};
+  int32_t stop_id = -1;
   std::string error{};  // with kError: one sentence
 };
 
