@@ -3,15 +3,34 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include <fmt/core.h>
 
 namespace lk {
 namespace {
 
 // A decode step has some ten loops a layer, microseconds apart: a worker that slept at once would
-// be woken more often than it works. About 50 us of spinning bridges the gaps; then it sleeps.
-constexpr int kSpins = 4000;
+// be woken more often than it works, so it first waits this long on its CPU.
+constexpr std::chrono::microseconds kSpin{30};
 
-void pause() { __builtin_ia32_pause(); }
+// active_: this bit while workers may still join the loop, plus the workers that have joined and
+// not left.
+constexpr int kOpen = 1 << 30;
+
+// Returns when `done()` holds or, false, after kSpin.
+template <typename Done>
+bool spin_until(Done&& done) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      __builtin_ia32_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
 
 int usable_cpus() {
   cpu_set_t set;
@@ -27,8 +46,11 @@ ThreadPool::ThreadPool(int threads) {
   workers_.reserve(static_cast<size_t>(threads) - 1);
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker(i); });
-  } catch (
-      ...) {  // no memory or no thread to be had: those that run must end before the members do
+  } catch (const std::system_error& error) {
+    stop();  // those that run must end before the members do
+    throw std::system_error(
+        error.code(), fmt::format("cannot start thread {} of {}", workers_.size() + 2, threads));
+  } catch (...) {
     stop();
     throw;
   }
@@ -51,21 +73,19 @@ void ThreadPool::launch(int64_t items, int64_t grain, void* body, Call call) {
   body_ = body;
   call_ = call;
   next_.store(0, std::memory_order_relaxed);
-  active_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  active_.store(kOpen, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard lock(mutex_);
     wake_.notify_all();
   }
   work(0);
-  for (int spins = 0; active_.load(std::memory_order_acquire) != 0; ++spins) {
-    // Where CPUs are shared with other programs the last worker may be off its CPU: give ours away
-    // then.
-    if (spins < kSpins)
-      pause();
-    else
-      sched_yield();
-  }
+  // Where other programs share the CPUs a worker may be off its own for milliseconds. One that has
+  // not joined yet is left behind; for the others we sleep, so that they get our CPU.
+  active_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  const auto left = [&] { return active_.load(std::memory_order_acquire) == 0; };
+  if (spin_until(left)) return;
+  while (const int working = active_.load(std::memory_order_acquire)) active_.wait(working);
 }
 
 void ThreadPool::work(int thread) {
@@ -79,23 +99,26 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::worker(int thread) {
   uint64_t seen = 0;
+  const auto called = [&] {
+    return epoch_.load(std::memory_order_seq_cst) != seen || stop_.load(std::memory_order_relaxed);
+  };
   while (true) {
-    int spins = 0;
-    while (epoch_.load(std::memory_order_acquire) == seen &&
-           !stop_.load(std::memory_order_relaxed)) {
-      if (++spins < kSpins) {
-        pause();
-        continue;
-      }
+    if (!spin_until(called)) {
       std::unique_lock lock(mutex_);
       sleeping_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return stop_ || epoch_.load(std::memory_order_seq_cst) != seen; });
+      wake_.wait(lock, called);
       sleeping_.fetch_sub(1, std::memory_order_relaxed);
     }
     if (stop_) return;
     seen = epoch_.load(std::memory_order_acquire);
+    int active = active_.load(std::memory_order_relaxed);
+    while ((active & kOpen) != 0 &&
+           !active_.compare_exchange_weak(active, active + 1, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed)) {
+    }
+    if ((active & kOpen) == 0) continue;
     work(thread);
-    active_.fetch_sub(1, std::memory_order_acq_rel);
+    if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) active_.notify_one();
   }
 }
 

@@ -55,7 +55,7 @@ class ThreadPool {
   Call call_ = nullptr;
   alignas(64) std::atomic<int64_t> next_{0};
   alignas(64) std::atomic<uint64_t> epoch_{0};
-  alignas(64) std::atomic<int> active_{0};  // workers that have not finished the current loop
+  alignas(64) std::atomic<int> active_{0};  // workers in the current loop, and whether it is open
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "cli/flags.h"
 #include "cli/inspect.h"
@@ -35,6 +36,9 @@ int run_app(int argc, const char* const* argv) {
     return dispatch(argc, argv);
   } catch (const std::bad_alloc&) {
     print_error("memory ran out");
+    return kExitUsage;
+  } catch (const std::system_error& error) {  // no thread to be had
+    print_error(error.what());
     return kExitUsage;
   } catch (const std::exception& error) {
     print_error(error.what());
