@@ -11,7 +11,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   lk::ParsedLine line = lk::parse_line(text, "line 1", {});
-  lk::Answer answer;
+  lk::RunAnswer answer;
   answer.id = line.id;
   if (line.request) {
     LK_CHECK(line.request->request.max_tokens >= 0);

@@ -40,7 +40,7 @@ std::string ids(const std::vector<int32_t>& values) {
 
 }  // namespace
 
-void Answer::add(TokenEvent&& event) {
+void RunAnswer::add(TokenEvent&& event) {
   if (event.token >= 0) {
     output_ids.push_back(event.token);
     if (wants_logprobs) token_logprobs.push_back(event.logprob);
@@ -53,7 +53,7 @@ void Answer::add(TokenEvent&& event) {
   error = std::move(event.error);
 }
 
-std::string Answer::json() const {
+std::string RunAnswer::json() const {
   if (failed()) return fmt::format("{{\"id\": {}, \"error\": {}}}\n", id, quoted(error));
   std::string out = fmt::format(
       "{{\"id\": {}, \"adapter\": {}, \"prompt_ids\": {}, \"output_ids\": {}, \"text\": {}, "

@@ -8,7 +8,7 @@
 
 namespace lk {
 
-struct Answer {
+struct RunAnswer {
   std::string id = "null";  // as JSON
   std::string adapter = "base";
   std::vector<int32_t> prompt_ids, output_ids;

@@ -47,7 +47,7 @@ class LineRun {
 
  private:
   struct Line {
-    Answer answer;
+    RunAnswer answer;
     std::string rendered;  // once finished; the answer is gone then
     bool finished = false;
   };
@@ -81,7 +81,7 @@ class LineRun {
     }
   }
 
-  Status submit(const std::string& text, Answer& answer) {
+  Status submit(const std::string& text, RunAnswer& answer) {
     const std::string what = fmt::format("line {}", line_number_);
     ParsedLine parsed = parse_line(text, what, defaults_);
     answer.id = std::move(parsed.id);
@@ -91,7 +91,7 @@ class LineRun {
     return invalid("{}: {}", what, good.error().message);
   }
 
-  Status submit(LineRequest& line, Answer& answer) {
+  Status submit(LineRequest& line, RunAnswer& answer) {
     Request& request = line.request;
     LK_ASSIGN_OR_RETURN(request.adapter, session_.adapter(line.adapter));
     if (auto* ids = std::get_if<std::vector<int32_t>>(&line.prompt)) {
@@ -131,7 +131,7 @@ class LineRun {
     line.answer = {};
   }
 
-  static std::string text_of(const Answer& answer) {
+  static std::string text_of(const RunAnswer& answer) {
     const std::string head = answer.id == "null" ? "" : answer.id + " ";
     if (answer.failed()) return fmt::format("=== {}error\n{}\n\n", head, answer.error);
     return fmt::format("=== {}{}\n{}\n\n", head, answer.adapter, answer.text);

@@ -38,12 +38,12 @@ Result<std::vector<int32_t>> encode(const RunOptions& options, const Session& se
 // it when their turn is there.
 class Shown {
  public:
-  Shown(const RunOptions& options, std::vector<Answer>& answers, Output& output)
+  Shown(const RunOptions& options, std::vector<RunAnswer>& answers, Output& output)
       : json_(options.json), answers_(answers), output_(output) {}
 
   void update() {
     while (turn_ < answers_.size()) {
-      Answer& answer = answers_[turn_];
+      RunAnswer& answer = answers_[turn_];
       const bool done = answer.finish != FinishReason::kNone;
       if (!json_) show_text(answer);
       if (!done) return;
@@ -58,7 +58,7 @@ class Shown {
   }
 
  private:
-  void show_text(const Answer& answer) {
+  void show_text(const RunAnswer& answer) {
     if (!headed_ && answers_.size() > 1)
       output_.write((turn_ > 0 ? "\n" : "") + answer.adapter + ":\n");
     headed_ = true;
@@ -67,7 +67,7 @@ class Shown {
   }
 
   bool json_;
-  std::vector<Answer>& answers_;
+  std::vector<RunAnswer>& answers_;
   Output& output_;
   size_t turn_ = 0, written_ = 0;
   bool headed_ = false;
@@ -81,7 +81,7 @@ Result<int> run_prompt(const RunOptions& options, Session& session, const Reques
   Engine& engine = session.engine();
   std::vector<std::string> names = options.adapters;
   if (names.empty()) names = {"base"};
-  std::vector<Answer> answers;
+  std::vector<RunAnswer> answers;
   std::map<RequestId, size_t> positions;
   for (const std::string& name : names) {
     Request request = defaults.request;
@@ -93,7 +93,7 @@ Result<int> run_prompt(const RunOptions& options, Session& session, const Reques
       default_max_tokens(request, engine.max_model_len());
     }
     request.sampling.seed = defaults.seed.value_or(random_seed());
-    Answer answer;
+    RunAnswer answer;
     answer.adapter = name;
     answer.prompt_ids = prompt;
     answer.wants_logprobs = request.logprobs >= 0;
@@ -113,7 +113,7 @@ Result<int> run_prompt(const RunOptions& options, Session& session, const Reques
   }
   if (interrupted() && !options.json) output.write("\n");
   const bool failed = std::any_of(answers.begin(), answers.end(),
-                                  [](const Answer& answer) { return answer.failed(); });
+                                  [](const RunAnswer& answer) { return answer.failed(); });
   return failed ? kExitFailed : kExitGood;
 }
 

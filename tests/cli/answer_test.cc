@@ -11,7 +11,7 @@ namespace lk {
 namespace {
 
 TEST(Answer, NumbersThatJsonLacksStayValid) {
-  Answer answer;
+  RunAnswer answer;
   answer.wants_logprobs = answer.wants_top = answer.wants_prompt_logprobs = true;
   TokenEvent event;
   event.token = 3;
@@ -33,7 +33,7 @@ TEST(Answer, NumbersThatJsonLacksStayValid) {
 }
 
 TEST(Answer, LogprobsReadBackAsTheSameFloat) {
-  Answer answer;
+  RunAnswer answer;
   answer.wants_logprobs = true;
   answer.finish = FinishReason::kLength;
   for (int i = 1; i < 200; ++i)
@@ -45,7 +45,7 @@ TEST(Answer, LogprobsReadBackAsTheSameFloat) {
 }
 
 TEST(Answer, AnErrorIsAnObjectWithTheId) {
-  Answer answer;
+  RunAnswer answer;
   answer.id = "[1,\"x\"]";
   answer.error = "line 3: \"bad\"";
   const Json json = Json::parse(answer.json());
