@@ -7,32 +7,9 @@
 
 #include "adapters/adapter.h"
 #include "cli/output.h"
-#include "text/detokenizer.h"
 
 namespace lk {
 namespace {
-
-class DetokenizerStream : public TextStream {
- public:
-  explicit DetokenizerStream(std::shared_ptr<const Tokenizer> tokenizer)
-      : detokenizer_(std::move(tokenizer)) {}
-  std::string push(int32_t id) override { return detokenizer_.push(id); }
-  std::string finish() override { return detokenizer_.flush(); }
-
- private:
-  Detokenizer detokenizer_;
-};
-
-Vocabulary vocabulary_of(std::shared_ptr<const Tokenizer> tokenizer, int vocab) {
-  Vocabulary vocabulary;
-  for (int32_t id = 0; id < vocab; ++id) {
-    if (!tokenizer->has_token(id)) vocabulary.missing_ids.push_back(id);
-  }
-  vocabulary.text = [tokenizer = std::move(tokenizer)] {
-    return std::make_unique<DetokenizerStream>(tokenizer);
-  };
-  return vocabulary;
-}
 
 constexpr int kMostSlots = 16;
 
@@ -86,7 +63,7 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   engine_options.adapter_slots = model_options.adapter_slots;
   LK_ASSIGN_OR_RETURN(
       session->engine_,
-      Engine::create(*session->model_, vocabulary_of(session->tokenizer_, info.vocab),
+      Engine::create(*session->model_, make_vocabulary(session->tokenizer_, info.vocab),
                      engine_options));
   return session;
 }

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "engine/kv_plan.h"
@@ -20,14 +19,6 @@ SchedulerOptions scheduler_options(const EngineOptions& options, int vocab) {
           .max_prompt_rows =
               static_cast<int>(std::clamp<size_t>(rows, 16, options.max_step_tokens + 16)),
           .adapter_slots = options.adapter_slots};
-}
-
-Status check_ids(const std::vector<int32_t>& ids, int vocab, std::string_view field) {
-  for (int32_t id : ids) {
-    if (id < 0 || id >= vocab)
-      return invalid("{} holds {}, outside the vocabulary of {} ids", field, id, vocab);
-  }
-  return {};
 }
 
 }  // namespace
@@ -63,48 +54,41 @@ Engine::Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options
       cache_(model.kv_layout(), blocks),
       pools_(model.kv_layout(), blocks),
       scheduler_(scheduler_options(options, model.info().vocab), pools_),
-      sampler_(model.info().vocab) {}
+      output_(vocabulary_, model.info().eos_token_ids, model.info().vocab) {}
+
+Status Engine::check(const Request& request) const {
+  return check_request(request, {.vocab = model_.info().vocab,
+                                 .max_model_len = options_.max_model_len,
+                                 .adapter_slots = options_.adapter_slots});
+}
+
+Result<std::unique_ptr<Sequence>> Engine::prepare(Request request) const {
+  LK_RETURN_IF_ERROR(check(request));
+  auto sequence = std::make_unique<Sequence>();
+  sequence->prompt_size = static_cast<int>(request.prompt.size());
+  sequence->max_length =
+      sequence->prompt_size + resolved_max_tokens(request, options_.max_model_len);
+  sequence->tokens = std::exchange(request.prompt, {});
+  if (has_penalties(request.sampling)) {
+    for (int32_t id : sequence->tokens) sequence->counts.emplace(id, 0);
+  }
+  sequence->stop = StopMatcher(request.stop, request.include_stop);
+  if (vocabulary_.text) sequence->text = vocabulary_.text(request.skip_special);
+  sequence->request = std::move(request);
+  return sequence;
+}
+
+void Engine::add(RequestId id, std::unique_ptr<Sequence> sequence) {
+  sequence->id = id;
+  Sequence& added = *sequence;
+  LK_CHECK(sequences_.emplace(id, std::move(sequence)).second);
+  scheduler_.add(&added);
+}
 
 Result<RequestId> Engine::submit(Request request) {
-  const int vocab = model_.info().vocab;
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  if (length == 0) return invalid("the prompt is empty");
-  if (request.max_tokens < -1)
-    return invalid("max_tokens must not be negative, it is {}", request.max_tokens);
-  if (request.max_tokens == -1)
-    request.max_tokens = static_cast<int>(std::max<int64_t>(1, options_.max_model_len - length));
-  if (length + request.max_tokens > options_.max_model_len) {
-    return invalid(
-        "the prompt of {} tokens and max_tokens {} make {} tokens, the longest context is {}",
-        length, request.max_tokens, length + request.max_tokens, options_.max_model_len);
-  }
-  LK_RETURN_IF_ERROR(check_ids(request.prompt, vocab, "the prompt"));
-  LK_RETURN_IF_ERROR(check_ids(request.stop_ids, vocab, "stop_token_ids"));
-  LK_RETURN_IF_ERROR(check_sampling(request.sampling));
-  if (request.logprobs < -1 || request.logprobs > kMaxTopLogprobs) {
-    return invalid("logprobs must be in [0, {}], not {}", kMaxTopLogprobs, request.logprobs);
-  }
-  if (std::any_of(request.stop.begin(), request.stop.end(),
-                  [](const std::string& s) { return s.empty(); })) {
-    return invalid("a stop string must not be empty");
-  }
-  if (request.adapter && options_.adapter_slots == 0)
-    return invalid("the engine has no adapter slots");
-
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = next_id_++;
-  sequence->tokens = request.prompt;
-  sequence->prompt_size = static_cast<int>(length);
-  sequence->max_length = static_cast<int>(length) + request.max_tokens;
-  if (has_penalties(request.sampling)) {
-    for (int32_t id : request.prompt) sequence->counts.emplace(id, 0);
-  }
-  sequence->stop = StopMatcher(request.stop);
-  if (vocabulary_.text) sequence->text = vocabulary_.text();
-  sequence->request = std::move(request);
-  scheduler_.add(sequence.get());
-  const RequestId id = sequence->id;
-  sequences_.emplace(id, std::move(sequence));
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, prepare(std::move(request)));
+  const RequestId id = next_id_++;
+  add(id, std::move(sequence));
   return id;
 }
 
@@ -149,67 +133,14 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   }
   sequence.scored = std::max(sequence.scored, rows.prompt_first + rows.prompt_count);
   if (rows.samples) {
-    choose_token(sequence, logits, event);
+    output_.next_token(sequence, logits, event);
+    stats_.output_tokens += event.token >= 0;
   } else if (sequence.pending() == 0) {
     event.finish = FinishReason::kLength;  // max_tokens is 0
   }
   const bool news = rows.samples || rows.prompt_count > 0 || event.finish != FinishReason::kNone;
   if (event.finish != FinishReason::kNone) LK_CHECK(cancel(sequence.id));
   if (news) events.push_back(std::move(event));
-}
-
-void Engine::choose_token(Sequence& sequence, float* logits, TokenEvent& event) {
-  const Request& request = sequence.request;
-  const int vocab = model_.info().vocab;
-  const double log_sum = request.logprobs >= 0 ? log_sum_exp(logits, vocab) : 0;
-  for (int32_t id : vocabulary_.missing_ids) logits[id] = -INFINITY;
-  if (request.logprobs > 0) event.top = top_logprobs(logits, vocab, request.logprobs, log_sum);
-  // The chosen token's logprob is wanted as the model gave it; penalties change the row in place.
-  std::vector<std::pair<int32_t, float>> before;
-  if (has_penalties(request.sampling)) {
-    if (request.logprobs >= 0) {
-      for (const auto& [id, count] : sequence.counts) before.emplace_back(id, logits[id]);
-    }
-    apply_penalties(logits, request.sampling, sequence.counts);
-  }
-  const int32_t token = sampler_.choose(logits, request.sampling, sequence.tokens.size());
-  if (token < 0) {
-    event.finish = FinishReason::kError;
-    event.error = "the model gave no finite logit for the next token";
-    return;
-  }
-  if (request.logprobs >= 0) {
-    for (const auto& [id, logit] : before) logits[id] = logit;
-    event.logprob = static_cast<float>(logits[token] - log_sum);
-  }
-  event.token = token;
-  ++stats_.output_tokens;
-  add_token(sequence, event);
-}
-
-void Engine::add_token(Sequence& sequence, TokenEvent& event) {
-  sequence.tokens.push_back(event.token);
-  if (has_penalties(sequence.request.sampling)) ++sequence.counts[event.token];
-  const bool end = ends(sequence, event.token);
-  if (sequence.text && !end) event.text = sequence.stop.push(sequence.text->push(event.token));
-  const bool full = static_cast<int>(sequence.tokens.size()) >= sequence.max_length;
-  if (sequence.text && (end || full) && !sequence.stop.stopped()) {
-    event.text += sequence.stop.push(sequence.text->finish());
-    if (!sequence.stop.stopped()) event.text += sequence.stop.finish();
-  }
-  if (end || sequence.stop.stopped()) {
-    event.finish = FinishReason::kStop;
-  } else if (full) {
-    event.finish = FinishReason::kLength;
-  }
-}
-
-bool Engine::ends(const Sequence& sequence, int32_t token) const {
-  const auto in = [token](const std::vector<int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), token) != ids.end();
-  };
-  return in(sequence.request.stop_ids) ||
-         (!sequence.request.ignore_eos && in(model_.info().eos_token_ids));
 }
 
 EngineStats Engine::stats() const {

@@ -10,9 +10,9 @@
 #include "cache/kv_cache.h"
 #include "engine/batch_builder.h"
 #include "engine/request.h"
-#include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "engine/text_stream.h"
+#include "engine/token_output.h"
+#include "engine/vocabulary.h"
 #include "model/model.h"
 
 namespace lk {
@@ -23,12 +23,6 @@ struct EngineOptions {
   int max_model_len = 0;      // tokens of prompt and output; 0: what the model was made for
   size_t kv_bytes = 0;        // KV cache at most; 0: half of the memory that is available
   int adapter_slots = 16;     // as ModelOptions::adapter_slots
-};
-
-// What the engine needs to know of the tokenizer.
-struct Vocabulary {
-  TextStreamFactory text;            // may be empty: events carry no text
-  std::vector<int32_t> missing_ids;  // ids of the model's vocabulary without a token: never chosen
 };
 
 struct EngineStats {
@@ -48,8 +42,13 @@ class Engine {
                                                 const EngineOptions& options);
 
   int max_model_len() const { return options_.max_model_len; }
-  // Errors: kInvalid, one sentence: an empty prompt, an id outside the vocabulary, a parameter out
-  // of range, more tokens than max_model_len.
+  // As check_request. Thread-safe.
+  Status check(const Request& request) const;
+  // A checked request, made ready for `add`. Thread-safe. Errors: as `check`.
+  Result<std::unique_ptr<Sequence>> prepare(Request request) const;
+  // Queues a prepared request under an id of its own.
+  void add(RequestId id, std::unique_ptr<Sequence> sequence);
+  // prepare and add, with the next id.
   Result<RequestId> submit(Request request);
   // Between steps. The request gets no further event. False if there is no such request (any more).
   bool cancel(RequestId id);
@@ -64,9 +63,6 @@ class Engine {
          const std::vector<int>& blocks);
   void take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
                  std::vector<TokenEvent>& events);
-  void choose_token(Sequence& sequence, float* logits, TokenEvent& event);
-  void add_token(Sequence& sequence, TokenEvent& event);
-  bool ends(const Sequence& sequence, int32_t token) const;
 
   Model& model_;
   Vocabulary vocabulary_;
@@ -75,7 +71,7 @@ class Engine {
   BlockPools pools_;
   Scheduler scheduler_;
   BatchBuilder builder_;
-  Sampler sampler_;
+  TokenOutput output_;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences_;
   RequestId next_id_ = 1;
   EngineStats stats_;

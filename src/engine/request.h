@@ -24,7 +24,8 @@ struct EngineAdapter {
 };
 
 // How the next token is chosen from a row of logits. Steps, in this order: ids without a token are
-// excluded; penalties; temperature; top_k; top_p; min_p; one draw. See sampler.h for the formulas.
+// excluded; logit_bias; ids that min_tokens forbids; the mask; penalties; temperature; top_k;
+// top_p; min_p; one draw. See sampler.h for the formulas.
 struct SamplingParams {
   float temperature = 0;         // [0, 100]; 0: the largest logit, the lowest id among equals
   int top_k = 0;                 // 0: all
@@ -58,9 +59,9 @@ struct Request {
   std::vector<std::string> stop{};  // the text ends before the first of these
   std::vector<int32_t> stop_ids{};  // end the request like the model's own end-of-turn ids
   bool ignore_eos = false;
-  bool include_stop = false;  // a stop string that ended the text stays in it
+  bool include_stop = false;  // a stop string, or the text of a token, that ended it stays in it
   bool skip_special = true;   // special tokens add nothing to the text
-  int min_tokens = 0;         // no end-of-turn id and no stop before as many tokens
+  int min_tokens = 0;  // no end-of-turn id, no id of stop_ids and no stop before as many tokens
   std::vector<std::pair<int32_t, float>> logit_bias{};  // added to logits, before penalties
   std::shared_ptr<TokenMask> mask{};                    // may be null
   int max_tokens = -1;  // -1: as many as the context holds; 0: the prompt is only read
@@ -68,6 +69,25 @@ struct Request {
       -1;  // -1: none; 0: of the chosen token; K: also of the K most likely, [0, kMaxTopLogprobs]
   bool prompt_logprobs = false;
 };
+
+// Bounds of a request's lists: each stop string costs a few steps for every byte of the text.
+inline constexpr int kMaxStops = 128;
+inline constexpr int kMaxStopBytes = 4096;  // of one stop string
+inline constexpr float kMaxLogitBias = 100;
+
+// What a request is checked against.
+struct RequestLimits {
+  int vocab = 0;
+  int max_model_len = 0;  // tokens of prompt and output
+  int adapter_slots = 0;
+};
+
+// The tokens that `request` may generate: max_tokens, or what it stands for if it is -1.
+int resolved_max_tokens(const Request& request, int max_model_len);
+
+// Errors: kInvalid, one sentence naming the field: an empty prompt, an id outside the vocabulary, a
+// parameter out of range, more tokens than max_model_len.
+Status check_request(const Request& request, const RequestLimits& limits);
 
 using RequestId = uint64_t;
 

@@ -17,7 +17,7 @@ struct Lane;
 
 struct Sequence {
   RequestId id = 0;
-  Request request;
+  Request request;              // its prompt has moved to `tokens`
   std::vector<int32_t> tokens;  // prompt and output
   int prompt_size = 0;
   int max_length = 0;  // of `tokens`
@@ -36,6 +36,7 @@ struct Sequence {
   StopMatcher stop{{}};
   std::unique_ptr<TextStream> text;
 
+  int output_size() const { return static_cast<int>(tokens.size()) - prompt_size; }
   int pending() const { return static_cast<int>(tokens.size()) - computed; }
   // Rows [first, last) of the next `count` tokens whose logits give prompt logprobs.
   std::pair<int, int> prompt_rows(int count) const {

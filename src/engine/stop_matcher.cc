@@ -4,35 +4,59 @@
 #include <utility>
 
 namespace lk {
+namespace {
+
+std::vector<int> borders_of(const std::string& text) {
+  std::vector<int> borders(text.size() + 1, 0);
+  for (size_t n = 1, border = 0; n < text.size(); ++n) {
+    while (border > 0 && text[n] != text[border]) border = borders[border];
+    if (text[n] == text[border]) ++border;
+    borders[n + 1] = static_cast<int>(border);
+  }
+  return borders;
+}
+
+}  // namespace
+
+StopMatcher::StopMatcher(std::vector<std::string> stops, bool include)
+    : stops_(std::move(stops)), include_(include), matched_(stops_.size(), 0) {
+  for (const std::string& stop : stops_) borders_.push_back(borders_of(stop));
+}
+
+int StopMatcher::advance(char byte) {
+  int complete = -1;
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const std::string& stop = stops_[i];
+    int& n = matched_[i];
+    while (n > 0 && stop[n] != byte) n = borders_[i][n];
+    if (stop[n] == byte) ++n;
+    const bool whole = n == static_cast<int>(stop.size());
+    if (whole && (complete < 0 || stop.size() > stops_[complete].size()))
+      complete = static_cast<int>(i);
+  }
+  return complete;
+}
 
 std::string StopMatcher::push(std::string_view piece) {
-  if (stopped_) return {};
+  if (stopped()) return {};
   if (stops_.empty()) return std::string(piece);
-  held_ += piece;
-  size_t begin = std::string::npos, end = std::string::npos;
-  for (const std::string& stop : stops_) {
-    const size_t at = held_.find(stop);
-    if (at == std::string::npos) continue;
-    const size_t stop_end = at + stop.size();
-    if (stop_end < end || (stop_end == end && at < begin)) begin = at, end = stop_end;
-  }
-  if (end != std::string::npos) {
-    stopped_ = true;
-    held_.resize(begin);
+  for (size_t i = 0; i < piece.size(); ++i) {
+    stopped_ = advance(piece[i]);
+    if (!stopped()) continue;
+    held_ += piece.substr(0, i + 1);
+    if (!include_) held_.resize(held_.size() - stops_[stopped_].size());
     return std::exchange(held_, {});
   }
-  // Hold back the longest suffix that a stop string begins with.
-  size_t hold = 0;
-  for (const std::string& stop : stops_) {
-    for (size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {
-      if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) hold = n;
-    }
-  }
+  held_ += piece;
+  const size_t hold = *std::max_element(matched_.begin(), matched_.end());
   std::string out = held_.substr(0, held_.size() - hold);
   held_.erase(0, held_.size() - hold);
   return out;
 }
 
-std::string StopMatcher::finish() { return std::exchange(held_, {}); }
+std::string StopMatcher::finish() {
+  std::fill(matched_.begin(), matched_.end(), 0);
+  return std::exchange(held_, {});
+}
 
 }  // namespace lk

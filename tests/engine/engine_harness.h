@@ -33,7 +33,7 @@ class EngineHarness {
   explicit EngineHarness(const EngineOptions& options, int max_positions = 2048)
       : model(options.adapter_slots, max_positions) {
     auto created =
-        Engine::create(model, {[] { return std::make_unique<LetterStream>(); }, {}}, options);
+        Engine::create(model, {[](bool) { return std::make_unique<LetterStream>(); }, {}}, options);
     if (!created) ADD_FAILURE() << created.error().message;
     engine = std::move(*created);
     free_at_start = engine->stats().free_blocks;

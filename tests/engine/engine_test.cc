@@ -227,6 +227,15 @@ TEST(Engine, RefusesBadRequests) {
   refused({.prompt = {1}, .stop = {"x", ""}}, "stop");
   refused({.prompt = {1}, .stop_ids = {99}}, "99");
   refused({.prompt = {1}, .logprobs = 101}, "logprobs");
+  refused({.prompt = {1}, .stop = {std::string(4097, 'x')}}, "4097");
+  refused({.prompt = {1}, .stop = std::vector<std::string>(129, "x")}, "129");
+  refused({.prompt = {1}, .min_tokens = -1}, "min_tokens");
+  refused({.prompt = {1}, .min_tokens = 6, .max_tokens = 5}, "min_tokens");
+  refused({.prompt = {1}, .min_tokens = 300}, "min_tokens");
+  refused({.prompt = {1}, .logit_bias = {{64, 1.0f}}}, "64");
+  refused({.prompt = {1}, .logit_bias = {{-1, 1.0f}}}, "-1");
+  refused({.prompt = {1}, .logit_bias = {{1, NAN}}}, "logit_bias");
+  refused({.prompt = {1}, .logit_bias = {{1, 100.5f}}}, "logit_bias");
   EXPECT_TRUE(harness.engine->idle());
   const RequestId id = harness.submit(
       {.prompt = std::vector<int32_t>(200, 1), .ignore_eos = true, .max_tokens = 100});
