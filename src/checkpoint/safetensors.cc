@@ -133,11 +133,12 @@ class HeaderReader {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
-    std::string_view reason = e.what();
-    if (const size_t end = reason.find("] "); end != reason.npos) reason.remove_prefix(end + 2);
-    error =
-        fmt::format("the header is not valid JSON at byte {}: {}", position, reason.substr(0, 200));
+  bool parse_error(size_t position, const std::string& token,
+                   const nlohmann::detail::exception& fault) {
+    constexpr int kOutOfRange = 406;  // in the library's own numbering
+    error = fault.id == kOutOfRange
+                ? fmt::format("the number {} is out of range", token.substr(0, 40))
+                : fmt::format("the header is not valid JSON at byte {}", position);
     return false;
   }
 

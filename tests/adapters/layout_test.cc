@@ -357,7 +357,7 @@ TEST(Layout, DifferentScalesOfGateAndUpAreFolded) {
   files.add_pair(kExperts + ".0.gate_proj", 2, kHidden, kInter);
   files.add_pair(kExperts + ".0.up_proj", 2, kHidden, kInter);
   const auto folded = loaded(files, table);
-  files.config = config_with(R"("r": 2)");
+  files.config = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4})";
   const auto even = loaded(files, table);
   ASSERT_TRUE(folded && even);
   const std::vector<float> want = dense_delta(even->modules[0], 0),

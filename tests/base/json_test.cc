@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,50 @@ TEST(Json, ErrorsAreSentences) {
     EXPECT_EQ(value.error().message.rfind("config.json is not valid JSON", 0), 0u)
         << value.error().message;
   }
+}
+
+std::string fault_of(const std::string& text) {
+  const auto value = parse_ordered_json(text, "line 3");
+  EXPECT_FALSE(value) << text;
+  return value ? "" : value.error().message;
+}
+
+TEST(Json, ErrorsSayWhereInWords) {
+  EXPECT_EQ(fault_of(" "), "line 3 is not valid JSON: it is empty");
+  EXPECT_EQ(fault_of(R"({"a": [1, )"),
+            "line 3 is not valid JSON: it ends too early, after 10 bytes");
+  EXPECT_EQ(fault_of(R"({"a": "b)"), "line 3 is not valid JSON: it ends too early, after 8 bytes");
+  EXPECT_EQ(fault_of(R"({"a": nope})"),
+            "line 3 is not valid JSON: 'o' at byte 8 is not expected there");
+  // Bytes are counted in the text as it was given.
+  EXPECT_EQ(fault_of(R"({"a": NaN, "b": -Infinity, x})"),
+            "line 3 is not valid JSON: 'x' at byte 28 is not expected there");
+  EXPECT_EQ(fault_of("{\"a\": \"\xff\"}"), "line 3 is not valid JSON: byte 8 is not UTF-8");
+  EXPECT_EQ(fault_of(std::string("{\"a\": \"\0\"}", 10)),
+            "line 3 is not valid JSON: a string holds an unescaped control character at byte 8");
+  EXPECT_EQ(fault_of(R"({"a": 1e999})"),
+            "line 3: the number '1e999' before byte 11 is out of range");
+  for (const char* text : {"{\"a\": 1} x", "[1 2]", "{1: 2}", "\x01", "[\"\\q\"]", "[01]"})
+    EXPECT_EQ(fault_of(text).find("json.exception"), std::string::npos) << fault_of(text);
+}
+
+TEST(Json, AKeyTwiceIsRefused) {
+  EXPECT_EQ(fault_of(R"({"a": 1, "b": {"a": 2, "c": [], "c": 3}})"),
+            "line 3 gives the key 'c' twice");
+  EXPECT_FALSE(parse_json(R"([{"a": 1, "a": 1}])", "t"));
+  EXPECT_TRUE(parse_json(R"([{"a": 1, "b": {"a": 2}}, {"a": 1}])", "t"));
+}
+
+// An ordered object is searched from end to end at every insertion, were it left to itself.
+TEST(Json, AnObjectOfManyKeysIsReadInLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 200000; ++i) text += "\"key" + std::to_string(i) + "\": 1, ";
+  const auto started = std::chrono::steady_clock::now();
+  EXPECT_EQ(fault_of(text + "\"key7\": 2}"), "line 3 gives the key 'key7' twice");
+  const auto value = parse_ordered_json(text + "\"last\": 2}", "t");
+  ASSERT_TRUE(value);
+  EXPECT_EQ(value->size(), 200001u);
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
 }
 
 TEST(Json, DepthIsLimited) {
