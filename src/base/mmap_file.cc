@@ -5,8 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace lk {
@@ -40,6 +44,59 @@ Result<OpenFile> open_regular(const std::string& path) {
   return file;
 }
 
+// Reading a page of a mapped file that somebody has made shorter raises SIGBUS wherever the read
+// stands. Nothing can be half-loaded then: the handler names the file and ends the process.
+struct Mapping {
+  std::atomic<const std::byte*> data = nullptr;  // written last, cleared first
+  size_t size = 0;
+  char path[512] = {};  // cut to fit: a handler can only write what is there
+};
+std::array<Mapping, 1024> mappings;  // of more files than this, the name is not told
+std::mutex mappings_mutex;
+struct sigaction action_before;
+
+void tell(std::string_view text) {
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
+
+void on_sigbus(int, siginfo_t* info, void*) {
+  const auto* address = static_cast<const std::byte*>(info->si_addr);
+  for (const Mapping& mapping : mappings) {
+    const std::byte* data = mapping.data.load(std::memory_order_acquire);
+    if (!data || address < data || address >= data + mapping.size) continue;
+    tell("lorikeet: ");
+    tell(mapping.path);
+    tell(" was truncated while it was read\n");
+    ::_exit(2);
+  }
+  sigaction(SIGBUS, &action_before, nullptr);  // not ours: the read is repeated and raises again
+}
+
+void watch_mapping(const std::byte* data, size_t size, const std::string& path) {
+  std::lock_guard lock(mappings_mutex);
+  static const bool installed = [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_sigbus;
+    action.sa_flags = SA_SIGINFO;
+    return sigaction(SIGBUS, &action, &action_before) == 0;
+  }();
+  if (!installed) return;
+  for (Mapping& mapping : mappings) {
+    if (mapping.data.load(std::memory_order_relaxed)) continue;
+    mapping.size = size;
+    mapping.path[path.copy(mapping.path, sizeof(mapping.path) - 1)] = '\0';
+    mapping.data.store(data, std::memory_order_release);
+    return;
+  }
+}
+
+void forget_mapping(const std::byte* data) {
+  std::lock_guard lock(mappings_mutex);
+  for (Mapping& mapping : mappings) {
+    if (mapping.data.load(std::memory_order_relaxed) == data) mapping.data = nullptr;
+  }
+}
+
 }  // namespace
 
 Result<MmapFile> MmapFile::open(const std::string& path) {
@@ -51,6 +108,7 @@ Result<MmapFile> MmapFile::open(const std::string& path) {
     void* data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);
     if (data == MAP_FAILED) return invalid("cannot map {}: {}", path, std::strerror(errno));
     mapped.data_ = static_cast<const std::byte*>(data);
+    watch_mapping(mapped.data_, mapped.size_, path);
   }
   return mapped;
 }
@@ -65,7 +123,9 @@ MmapFile& MmapFile::operator=(MmapFile&& other) noexcept {
 }
 
 MmapFile::~MmapFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void drop_mapped_pages(const std::byte* data, size_t size) {

@@ -1,7 +1,5 @@
 #include "cli/app.h"
 
-#include <fmt/core.h>
-
 #include <exception>
 #include <new>
 #include <system_error>
@@ -22,9 +20,11 @@ int dispatch(int argc, const char* const* argv) {
   if (const auto* synth = std::get_if<SynthCommandOptions>(&parsed)) return synth_command(*synth);
   const auto& usage = std::get<UsageText>(parsed);
   if (usage.exit_code == kExitGood) {
-    Output().write(usage.text);
+    Output output;
+    output.write(usage.text);
+    if (output.closed()) return kExitFailed;
   } else {
-    fmt::print(stderr, "{}", usage.text);
+    write_to_stderr(usage.text);
   }
   return usage.exit_code;
 }
@@ -33,9 +33,15 @@ int dispatch(int argc, const char* const* argv) {
 
 int run_app(int argc, const char* const* argv) {
   try {
+    if (const Status good = check_standard_streams(); !good) {
+      print_error(good.error().message);
+      return kExitUsage;
+    }
     return dispatch(argc, argv);
   } catch (const std::bad_alloc&) {
-    print_error("memory ran out");
+    print_error(
+        "memory ran out while requests were read or answered; lower --max-num-seqs, "
+        "--max-num-batched-tokens or --max-model-len");
     return kExitUsage;
   } catch (const std::system_error& error) {  // no thread to be had
     print_error(error.what());

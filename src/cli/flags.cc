@@ -124,11 +124,47 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
 }
 
+// What a line of --input may hold.
+constexpr const char* kLineFields =
+    R"(With --input each line is a JSON object: one of
+  prompt                 text to continue, as it is
+  prompt_ids             the same as token ids
+  messages               a conversation for the chat template, with tools and chat_template_kwargs
+and, where wanted,
+  id                     anything; stands in the answer
+  adapter                a name of --lora; null or "base": none
+  max_tokens, stop, stop_token_ids, ignore_eos
+  temperature, top_k, top_p, min_p, seed
+  repetition_penalty, presence_penalty, frequency_penalty
+  logprobs               true, or how many of the most likely tokens to list
+  prompt_logprobs        true or false
+With --json a line's answer holds id, adapter, prompt_ids, output_ids, text, finish_reason and the
+log-probabilities asked for; a bad line's holds id and error, and the exit code is 1.)";
+
+constexpr const char* kInspectCodes =
+    "Exit code: 0 if model and adapters can be run, 1 if an adapter can be read but does not fit "
+    "or "
+    "the tokenizer or chat template cannot be used (the report says why), 2 if a file is missing "
+    "or broken.";
+
 // CLI11's messages may run over several lines.
 std::string one_sentence(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+// A sentence about the first word, where it is no command; empty if it is one or a flag.
+std::string wrong_command(const CLI::App& app, int argc, const char* const* argv) {
+  const std::string word = argc < 2 ? "" : argv[1];
+  if (word.rfind('-', 0) == 0) return "";
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == word) return "";
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  if (argc < 2) return "give a command, one of: " + names;
+  return fmt::format("there is no command '{}'; known are: {}", word, names);
 }
 
 }  // namespace
@@ -152,6 +188,10 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   CLI::App* synth_command = app.add_subcommand(
       "synth", "Write a checkpoint of random weights in a published layout, for measurements");
   add_synth(*synth_command, synth);
+  run_command->footer(kLineFields);
+  inspect_command->footer(kInspectCodes);
+  if (const std::string wrong = wrong_command(app, argc, argv); !wrong.empty())
+    return UsageText{"lorikeet: " + wrong + " (see lorikeet --help)\n", kExitUsage};
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/kv_plan.h"
@@ -10,6 +11,8 @@
 #include "model/archs.h"
 #include "model/decoder.h"
 #include "quant/detect.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace lk {
 namespace {
@@ -115,11 +118,20 @@ Result<OrderedJson> kernels(const std::string& name) {
   return rows;
 }
 
-OrderedJson adapters(const std::vector<LoraFlag>& flags, const LinearTable& table,
-                     const AdapterLoadOptions& options, size_t& bytes) {
+// An adapter that cannot even be read, as opposed to one that does not fit.
+Status check_readable(const std::string& folder) {
+  LK_RETURN_IF_ERROR(read_ordered_json_file(folder + "/adapter_config.json"));
+  LK_RETURN_IF_ERROR(SafetensorsFile::open(folder + "/adapter_model.safetensors"));
+  return {};
+}
+
+Result<OrderedJson> adapters(const std::vector<LoraFlag>& flags, const LinearTable& table,
+                             const AdapterLoadOptions& options, size_t& bytes) {
   OrderedJson out = OrderedJson::array();
   for (const LoraFlag& flag : flags) {
     const auto adapter = load_peft_adapter(flag.path, flag.name, table, options);
+    if (!adapter && (adapter.error().kind == ErrorKind::kNotFound || !check_readable(flag.path)))
+      return tl::unexpected<Error>(adapter.error());
     OrderedJson entry = {{"name", flag.name}, {"path", flag.path}, {"fits", adapter.has_value()}};
     if (adapter) {
       entry.update((*adapter)->describe());
@@ -130,6 +142,30 @@ OrderedJson adapters(const std::vector<LoraFlag>& flags, const LinearTable& tabl
     out.push_back(std::move(entry));
   }
   return out;
+}
+
+// What `run` needs beside the weights. `error` stands where a file is there and cannot be used.
+OrderedJson text_files(const std::string& folder, int vocab) {
+  OrderedJson tokenizer = {{"found", true}}, chat_template = {{"found", true}};
+  const auto note = [](OrderedJson& entry, const Error& error) {
+    if (error.kind == ErrorKind::kNotFound) {
+      entry["found"] = false;
+    } else {
+      entry["error"] = error.message;
+    }
+  };
+  if (const auto loaded = Tokenizer::load(folder + "/tokenizer.json"); !loaded) {
+    note(tokenizer, loaded.error());
+  } else {
+    tokenizer["ids"] = (*loaded)->vocab_size();
+    if ((*loaded)->vocab_size() > vocab) {
+      tokenizer["error"] =
+          fmt::format("tokenizer.json has {} ids, but the model's vocabulary has {}",
+                      (*loaded)->vocab_size(), vocab);
+    }
+  }
+  if (const auto loaded = ChatTemplate::load(folder); !loaded) note(chat_template, loaded.error());
+  return {{"tokenizer", tokenizer}, {"chat_template", chat_template}};
 }
 
 }  // namespace
@@ -145,13 +181,15 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, table));
   LK_ASSIGN_OR_RETURN(OrderedJson kernel_rows, kernels(flags.kernels));
   size_t adapter_bytes = 0;
-  OrderedJson adapter_rows = adapters(lora, table, flags.adapter_options, adapter_bytes);
+  LK_ASSIGN_OR_RETURN(OrderedJson adapter_rows,
+                      adapters(lora, table, flags.adapter_options, adapter_bytes));
   OrderedJson report;
   report["model"] = flags.model;
   report["architecture"] = table.architecture;
   report["sizes"] = sizes(spec);
   report["tensors"] = tensor_groups(stored);
   report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
+  report.update(text_files(flags.model, spec.vocab));
   report["kernels"] = std::move(kernel_rows);
   report["adapters"] = std::move(adapter_rows);
   report["warnings"] = stored.warnings;
@@ -168,10 +206,16 @@ int inspect_command(const InspectOptions& options) {
   output.write(options.json
                    ? report->dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
                    : inspect_text(*report));
-  for (const OrderedJson& adapter : (*report)["adapters"]) {
-    if (!adapter["fits"].get<bool>()) return kExitFailed;
+  bool usable = true;
+  for (const char* part : {"tokenizer", "chat_template"}) {
+    if (!(*report)[part].contains("error")) continue;
+    print_error((*report)[part]["error"].get<std::string>());
+    usable = false;
   }
-  return output.closed() ? kExitFailed : kExitGood;
+  for (const OrderedJson& adapter : (*report)["adapters"]) {
+    usable = usable && adapter["fits"].get<bool>();
+  }
+  return usable && !output.closed() ? kExitGood : kExitFailed;
 }
 
 }  // namespace lk

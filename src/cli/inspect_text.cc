@@ -61,6 +61,18 @@ void add_adapter(std::string& out, const OrderedJson& adapter) {
     out += fmt::format("    warning: {}\n", text(warning));
 }
 
+std::string text_file(std::string_view name, const OrderedJson& entry, std::string_view missing) {
+  std::string state = "good";
+  if (!entry["found"].get<bool>()) {
+    state = missing;
+  } else if (entry.contains("error")) {
+    state = "cannot be used: " + text(entry["error"]);
+  } else if (entry.contains("ids")) {
+    state = fmt::format("good, {} ids", size(entry["ids"]));
+  }
+  return fmt::format("  {:<14} {}\n", name, state);
+}
+
 }  // namespace
 
 std::string inspect_text(const OrderedJson& report) {
@@ -86,9 +98,12 @@ std::string inspect_text(const OrderedJson& report) {
     out += fmt::format("    {} layers {}\n", size(group["layers"]),
                        window == 0 ? "see everything" : fmt::format("see {} tokens", window));
   }
-  out += fmt::format("  adapters {}\n  available {}\n\nkernels\n",
+  out += fmt::format("  adapters {}\n  available {}\n\ntext\n",
                      human_bytes(size(memory["adapter_bytes"])),
                      human_bytes(size(memory["available_bytes"])));
+  out += text_file("tokenizer", report["tokenizer"], "none: run needs tokenizer.json");
+  out += text_file("chat template", report["chat_template"], "none: messages cannot be answered");
+  out += "\nkernels\n";
   for (const OrderedJson& row : report["kernels"]) {
     out += fmt::format("{} {:<12} {}\n", row["chosen"].get<bool>() ? "*" : " ", text(row["name"]),
                        text(row["reason"]));

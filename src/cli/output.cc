@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 
 namespace lk {
 namespace {
@@ -29,14 +31,36 @@ void Output::write(std::string_view text) {
       poll(&wait, 1, -1);
     } else if (errno != EINTR) {
       closed_ = true;
+      print_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
     }
   }
 }
 
-void print_error(std::string_view message) { fmt::print(stderr, "lorikeet: {}\n", message); }
+Status check_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    if (fd == STDOUT_FILENO) return invalid("standard output is closed");
+    // The lowest free number is taken: `fd`, as those below are open.
+    if (open("/dev/null", O_RDWR) < 0) return invalid("cannot open /dev/null");
+  }
+  return {};
+}
+
+void write_to_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void print_error(std::string_view message) {
+  write_to_stderr(fmt::format("lorikeet: {}\n", message));
+}
 
 void print_warning(std::string_view message) {
-  fmt::print(stderr, "lorikeet: warning: {}\n", message);
+  write_to_stderr(fmt::format("lorikeet: warning: {}\n", message));
 }
 
 void watch_interrupts() {
@@ -60,15 +84,13 @@ bool StatusLine::due() {
 
 void StatusLine::show(const std::string& text) {
   if (!visible_) return;
-  fmt::print(stderr, "\r{}\x1b[K", text);
-  std::fflush(stderr);
+  write_to_stderr(fmt::format("\r{}\x1b[K", text));
   shown_ = true;
 }
 
 void StatusLine::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  write_to_stderr("\r\x1b[K");
   shown_ = false;
 }
 

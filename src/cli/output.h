@@ -4,10 +4,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace lk {
 
-// Writes to stdout without buffering beyond one call. When the reader has gone away the rest is
-// dropped quietly.
+// Writes to stdout without buffering beyond one call. After a write that fails the rest is dropped;
+// the failure is told once, in a sentence on stderr.
 class Output {
  public:
   Output();  // from here on a closed pipe is an error of write(), no signal
@@ -18,6 +20,12 @@ class Output {
   bool closed_ = false;
 };
 
+// Opens /dev/null where stdin or stderr is closed, so that no file of ours takes their number.
+// Errors: stdout is closed.
+Status check_standard_streams();
+
+// Text on stderr as it is; dropped where stderr cannot be written.
+void write_to_stderr(std::string_view text);
 // "lorikeet: <message>" on stderr.
 void print_error(std::string_view message);
 void print_warning(std::string_view message);

@@ -1,6 +1,7 @@
 #include "cli/request_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -134,6 +135,12 @@ Status read_prompt(const OrderedJson& line, const JsonFields& fields, LineReques
   return {};
 }
 
+// NaN and the infinities can be read, but an answer that repeated them would be no JSON.
+bool holds_no_number(const OrderedJson& value) {
+  if (value.is_number_float()) return !std::isfinite(value.get<double>());
+  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_no_number);
+}
+
 Result<LineRequest> read_line(const OrderedJson& line, const std::string& what,
                               const RequestDefaults& defaults) {
   if (!line.is_object()) return invalid("{}: not a JSON object", what);
@@ -225,6 +232,10 @@ ParsedLine parse_line(std::string_view text, const std::string& what,
     return parsed;
   }
   if (line->is_object() && line->contains("id")) {
+    if (holds_no_number((*line)["id"])) {
+      parsed.request = invalid("{}: id holds NaN or infinity, which JSON cannot repeat", what);
+      return parsed;
+    }
     parsed.id = (*line)["id"].dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
   parsed.request = read_line(*line, what, defaults);

@@ -3,9 +3,31 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 namespace lk {
 namespace {
+
+constexpr size_t kLongestPrompt = size_t{64} << 20;
+
+Result<std::string> prompt_from_stdin() {
+  std::string text;
+  char piece[1 << 14];
+  for (ssize_t n; (n = ::read(STDIN_FILENO, piece, sizeof piece)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return invalid("cannot read the prompt from stdin: {}", std::strerror(errno));
+    text.append(piece, static_cast<size_t>(n));
+    if (text.size() > kLongestPrompt)
+      return invalid("the prompt on stdin is longer than {} bytes", kLongestPrompt);
+  }
+  if (text.empty()) {
+    return invalid(
+        "there is no prompt: give --prompt, --chat or --input, or a prompt on stdin (see lorikeet "
+        "run --help)");
+  }
+  return text;
+}
 
 // What can be said before the model is loaded.
 Status check_options(const RunOptions& options) {
@@ -33,12 +55,15 @@ Status check_options(const RunOptions& options) {
   return {};
 }
 
-Result<int> answer(const RunOptions& options, Output& output) {
+Result<int> answer(RunOptions options, Output& output) {
   LK_RETURN_IF_ERROR(check_options(options));
   if (options.input && *options.input != "-" && access(options.input->c_str(), R_OK) != 0) {
     return fail(ErrorKind::kNotFound, "cannot open the input file {}", *options.input);
   }
   LK_RETURN_IF_ERROR(check_model_folder(options.model.model));
+  if (!options.prompt && !options.chat && !options.input) {
+    LK_ASSIGN_OR_RETURN(options.prompt, prompt_from_stdin());
+  }
   LK_ASSIGN_OR_RETURN(const HfConfig config, HfConfig::read(options.model.model));
   LK_ASSIGN_OR_RETURN(const RequestDefaults defaults, request_defaults(options, config));
   LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));

@@ -170,9 +170,9 @@ class LineRun {
   }
 
   void summarize() const {
-    fmt::print(stderr, "{} requests, {} failed, {} tokens in {:.1f} s ({:.1f} tokens/s)\n",
-               first_line_, failed_, engine_.stats().output_tokens, now_seconds() - started_,
-               rate());
+    write_to_stderr(fmt::format("{} requests, {} failed, {} tokens in {:.1f} s ({:.1f} tokens/s)\n",
+                                first_line_, failed_, engine_.stats().output_tokens,
+                                now_seconds() - started_, rate()));
   }
 
   const RunOptions& options_;

@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
@@ -9,29 +6,10 @@
 namespace lk {
 namespace {
 
-constexpr size_t kLongestPrompt = size_t{64} << 20;
-
-Result<std::string> read_stdin() {
-  std::string text;
-  char piece[1 << 14];
-  for (ssize_t n; (n = ::read(STDIN_FILENO, piece, sizeof piece)) != 0;) {
-    if (n < 0 && errno == EINTR && !interrupted()) continue;
-    if (n < 0) return invalid("cannot read the prompt from stdin");
-    text.append(piece, static_cast<size_t>(n));
-    if (text.size() > kLongestPrompt)
-      return invalid("the prompt on stdin is longer than {} bytes", kLongestPrompt);
-  }
-  return text;
-}
-
 Result<std::vector<int32_t>> encode(const RunOptions& options, const Session& session) {
-  if (options.prompt) return session.encode_prompt(*options.prompt);
-  if (options.chat) {
-    const OrderedJson message = {{"role", "user"}, {"content", *options.chat}};
-    return session.encode_chat(OrderedJson::array({message}), nullptr, nullptr);
-  }
-  LK_ASSIGN_OR_RETURN(const std::string text, read_stdin());
-  return session.encode_prompt(text);
+  if (!options.chat) return session.encode_prompt(options.prompt.value_or(""));
+  const OrderedJson message = {{"role", "user"}, {"content", *options.chat}};
+  return session.encode_chat(OrderedJson::array({message}), nullptr, nullptr);
 }
 
 // Shows the answers one below the other: the first that is not finished as it comes, those behind

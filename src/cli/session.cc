@@ -13,6 +13,24 @@ namespace {
 
 constexpr int kMostSlots = 16;
 
+uint64_t file_bytes(const std::string& path) {
+  std::error_code missing;
+  const uintmax_t bytes = std::filesystem::file_size(path, missing);
+  return missing ? 0 : bytes;
+}
+
+// Runs `load`; where memory does not suffice, the error names what was loaded from a file of
+// `bytes`.
+template <typename Load>
+auto within_memory(const std::string& what, uint64_t bytes, Load&& load) -> decltype(load()) {
+  try {
+    return load();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::kResource, "memory ran out while {} of {} bytes was loaded", what,
+                bytes);
+  }
+}
+
 }  // namespace
 
 Status check_model_folder(const std::string& model) {
@@ -29,7 +47,10 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
   std::unique_ptr<Session> session(new Session);
   const std::string& folder = options.model.model;
-  LK_ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(folder + "/tokenizer.json"));
+  const std::string tokenizer = folder + "/tokenizer.json";
+  LK_ASSIGN_OR_RETURN(session->tokenizer_, within_memory(tokenizer, file_bytes(tokenizer), [&] {
+                        return Tokenizer::load(tokenizer);
+                      }));
   auto chat_template = ChatTemplate::load(folder);
   if (chat_template) {
     session->template_ = std::move(*chat_template);
@@ -71,15 +92,23 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
 Status Session::load_adapters(const RunOptions& options, const std::vector<LoraFlag>& flags) {
   for (const LoraFlag& flag : flags) {
     LK_ASSIGN_OR_RETURN(
-        std::shared_ptr<const Adapter> adapter,
-        load_peft_adapter(flag.path, flag.name, model_->linears(), options.model.adapter_options));
-    for (const std::string& warning : adapter->warnings)
-      print_warning(fmt::format("adapter {}: {}", flag.name, warning));
-    const uint64_t identity = adapter->identity;
-    adapters_[flag.name] = std::make_shared<EngineAdapter>(
-        EngineAdapter{flag.name, identity, model_->prepare_adapter(std::move(adapter))});
+        const std::shared_ptr<const EngineAdapter> adapter,
+        within_memory("adapter " + flag.path, file_bytes(flag.path + "/adapter_model.safetensors"),
+                      [&] { return load_adapter(flag, options.model.adapter_options); }));
+    adapters_[flag.name] = adapter;
   }
   return {};
+}
+
+Result<std::shared_ptr<const EngineAdapter>> Session::load_adapter(
+    const LoraFlag& flag, const AdapterLoadOptions& options) {
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<const Adapter> adapter,
+                      load_peft_adapter(flag.path, flag.name, model_->linears(), options));
+  for (const std::string& warning : adapter->warnings)
+    print_warning(fmt::format("adapter {}: {}", flag.name, warning));
+  const uint64_t identity = adapter->identity;
+  return std::make_shared<const EngineAdapter>(
+      EngineAdapter{flag.name, identity, model_->prepare_adapter(std::move(adapter))});
 }
 
 Result<std::shared_ptr<const EngineAdapter>> Session::adapter(const std::string& name) const {

@@ -40,6 +40,8 @@ class Session {
  private:
   Session() = default;
   Status load_adapters(const RunOptions& options, const std::vector<LoraFlag>& flags);
+  Result<std::shared_ptr<const EngineAdapter>> load_adapter(const LoraFlag& flag,
+                                                            const AdapterLoadOptions& options);
 
   std::unique_ptr<Model> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;

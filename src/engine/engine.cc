@@ -43,7 +43,17 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
   const KvDemand demand{options.max_sequences, options.max_model_len, options.max_step_tokens};
   LK_ASSIGN_OR_RETURN(const std::vector<int> blocks,
                       plan_kv_blocks(model.kv_layout(), demand, bytes));
-  return std::unique_ptr<Engine>(new Engine(model, std::move(vocabulary), options, blocks));
+  try {
+    return std::unique_ptr<Engine>(new Engine(model, std::move(vocabulary), options, blocks));
+  } catch (const std::bad_alloc&) {
+    size_t wanted_bytes = 0;
+    for (size_t g = 0; g < blocks.size(); ++g)
+      wanted_bytes += model.kv_layout().block_bytes(static_cast<int>(g)) * blocks[g];
+    return fail(ErrorKind::kResource,
+                "memory ran out: the KV cache takes {} bytes beside {} bytes of weights; lower "
+                "--max-model-len or --max-num-seqs",
+                wanted_bytes, info.weight_bytes);
+  }
 }
 
 Engine::Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options,

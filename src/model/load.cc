@@ -28,8 +28,19 @@ std::vector<float> to_f32(const TensorView& tensor) {
   return values;
 }
 
+// A plain tensor's name as the file spells it.
+std::string stored_name(const Checkpoint& checkpoint, const LinearTable& table,
+                        const PlainTensorSpec& spec) {
+  for (const std::string& prefix : table.prefixes) {
+    std::string name = table.full_name(spec.name, prefix);
+    if (checkpoint.find(name)) return name;
+  }
+  return spec.name;
+}
+
 // Fills `parts.weights` and `parts.plain`.
-Status pack_weights(const StoredModel& stored, const ModelOptions& options, DecoderParts& parts) {
+Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
+                    const ModelOptions& options, DecoderParts& parts) {
   size_t done = 0, total = 0;
   for (const StoredLinear& linear : stored.linears) total += stored_bytes(linear);
   const bool drop = !parts.kernels->keeps_views();
@@ -44,9 +55,10 @@ Status pack_weights(const StoredModel& stored, const ModelOptions& options, Deco
     if (options.progress) options.progress(done, total);
   }
   for (size_t i = 0; i < stored.plain.size(); ++i) {
-    const std::string& name = parts.table->plain[i].name;
-    LK_RETURN_IF_ERROR(check_finite(stored.plain[i], name, /*mapped=*/true));
-    std::vector<float>& values = parts.plain[name];
+    const PlainTensorSpec& spec = parts.table->plain[i];
+    LK_RETURN_IF_ERROR(check_finite(stored.plain[i], stored_name(checkpoint, *parts.table, spec),
+                                    /*mapped=*/true));
+    std::vector<float>& values = parts.plain[spec.name];
     values = to_f32(stored.plain[i]);
     parts.info.weight_bytes += values.size() * sizeof(float);
   }
@@ -76,7 +88,7 @@ Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable t
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, *parts.table));
   parts.info.warnings = stored.warnings;
   try {
-    LK_RETURN_IF_ERROR(pack_weights(stored, options, parts));
+    LK_RETURN_IF_ERROR(pack_weights(checkpoint, stored, options, parts));
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::kResource,
                 "{}: memory ran out after {} bytes of packed weights; the checkpoint has {} bytes",

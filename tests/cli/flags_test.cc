@@ -100,6 +100,23 @@ TEST(Flags, WrongUsageIsOneSentence) {
   }
 }
 
+TEST(Flags, AnUnknownCommandIsToldTheKnownOnes) {
+  for (const std::vector<const char*>& args :
+       std::vector<std::vector<const char*>>{{"bogus"}, {""}, {"models/x", "--prompt", "y"}, {}}) {
+    const std::string text = std::get<UsageText>(parse(args)).text;
+    EXPECT_NE(text.find("run, inspect, synth"), std::string::npos) << text;
+    if (args.empty()) continue;
+    EXPECT_NE(text.find("no command '" + std::string(args[0]) + "'"), std::string::npos) << text;
+  }
+}
+
+TEST(Flags, HelpOfRunListsTheFieldsOfALine) {
+  const std::string text = std::get<UsageText>(parse({"run", "--help"})).text;
+  for (const char* field : {"prompt_ids", "messages", "chat_template_kwargs", "stop_token_ids",
+                            "prompt_logprobs", "repetition_penalty"})
+    EXPECT_NE(text.find(field), std::string::npos) << field;
+}
+
 TEST(Flags, HelpAndVersion) {
   for (const std::vector<const char*>& args : std::vector<std::vector<const char*>>{
            {"--help"}, {"run", "--help"}, {"inspect", "-h"}, {"--version"}}) {

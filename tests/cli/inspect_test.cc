@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -11,8 +14,9 @@ namespace lk {
 namespace {
 
 TEST(Inspect, ReportsWhatTheModelIsMadeOf) {
-  const ProcessResult result = run_lorikeet({"inspect", tiny_model(), "--lora", tiny_adapter("sql"),
-                                             "--lora", "bad=/no/such/folder", "--json"});
+  const ProcessResult result =
+      run_lorikeet({"inspect", tiny_model(), "--lora", tiny_adapter("sql"), "--lora",
+                    tiny_adapter("math"), "--max-lora-rank", "8", "--json"});
   EXPECT_EQ(result.code, 1) << result.err;  // one adapter does not fit
   const Json report = Json::parse(result.out);
   EXPECT_EQ(report["architecture"], "gpt_oss");
@@ -50,8 +54,9 @@ TEST(Inspect, ReportsWhatTheModelIsMadeOf) {
   EXPECT_EQ(report["adapters"][0]["totals"]["modules"], 36);
   EXPECT_EQ(memory["adapter_bytes"], report["adapters"][0]["totals"]["bytes"]);
   EXPECT_EQ(report["adapters"][1]["fits"], false);
-  EXPECT_NE(report["adapters"][1]["error"].get<std::string>().find("/no/such/folder"),
-            std::string::npos);
+  EXPECT_NE(report["adapters"][1]["error"].get<std::string>().find("rank 16"), std::string::npos);
+  EXPECT_EQ(report["tokenizer"], (OrderedJson{{"found", true}, {"ids", 4096}}));
+  EXPECT_EQ(report["chat_template"], (OrderedJson{{"found", true}}));
 }
 
 TEST(Inspect, TextNamesTheSameThings) {
@@ -83,6 +88,37 @@ TEST(Inspect, WhatIsNoModel) {
     EXPECT_EQ(result.err.rfind("lorikeet: ", 0), 0u);
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST(Inspect, AnAdapterThatCannotBeReadIsRefused) {
+  const std::string broken = temporary_model();  // any folder
+  std::ofstream(broken + "/adapter_config.json") << "{";
+  std::filesystem::copy(tiny_model() + "/adapters/sql/adapter_model.safetensors", broken);
+  for (const std::string& folder : {std::string("/no/such/folder"), broken}) {
+    const ProcessResult result = run_lorikeet({"inspect", tiny_model(), "--lora", folder});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err.rfind("lorikeet: adapter " + folder + ": ", 0), 0u) << result.err;
+  }
+}
+
+TEST(Inspect, TokenizerAndTemplateAreChecked) {
+  const std::string model = temporary_model();
+  std::ofstream(model + "/tokenizer.json") << "{}";
+  std::ofstream(model + "/chat_template.jinja") << "{% for %}";
+  const ProcessResult broken = run_lorikeet({"inspect", model});
+  EXPECT_EQ(broken.code, 1);
+  EXPECT_EQ(std::count(broken.err.begin(), broken.err.end(), '\n'), 2) << broken.err;
+  EXPECT_NE(broken.out.find("tokenizer      cannot be used: "), std::string::npos) << broken.out;
+  EXPECT_NE(broken.out.find("chat template  cannot be used: chat_template.jinja"),
+            std::string::npos)
+      << broken.out;
+  for (const char* file : {"tokenizer.json", "chat_template.jinja"})
+    std::filesystem::remove(model + "/" + file);
+  const ProcessResult missing = run_lorikeet({"inspect", model});
+  EXPECT_EQ(missing.code, 0) << missing.err;
+  EXPECT_NE(missing.out.find("tokenizer      none"), std::string::npos) << missing.out;
+  EXPECT_NE(missing.out.find("chat template  none"), std::string::npos) << missing.out;
 }
 
 }  // namespace

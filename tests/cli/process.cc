@@ -54,12 +54,23 @@ std::string temporary_file(const std::string& text) {
   return path.string();
 }
 
-ProcessResult run_lorikeet(const std::vector<std::string>& args, const std::string& stdin_text) {
+std::string temporary_model() {
+  static int count = 0;
+  const auto copy = folder() / ("model" + std::to_string(count++));
+  std::filesystem::create_directories(copy);
+  for (const auto& entry : std::filesystem::directory_iterator(tiny_model())) {
+    if (entry.is_regular_file()) std::filesystem::copy(entry.path(), copy);
+  }
+  return copy.string();
+}
+
+ProcessResult run_lorikeet(const std::vector<std::string>& args, const std::string& stdin_text,
+                           const std::string& redirections, const std::string& before) {
   const std::string in = temporary_file(stdin_text), out = temporary_file(""),
                     err = temporary_file("");
-  std::string command = quote(std::string(LK_BINARY_DIR) + "/bin/lorikeet");
+  std::string command = before + quote(std::string(LK_BINARY_DIR) + "/bin/lorikeet");
   for (const std::string& arg : args) command += " " + quote(arg);
-  command += " <" + quote(in) + " >" + quote(out) + " 2>" + quote(err);
+  command += " <" + quote(in) + " >" + quote(out) + " 2>" + quote(err) + " " + redirections;
   const int status = std::system(command.c_str());
   ProcessResult result;
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -124,8 +124,10 @@ TEST(ParseLine, BadLinesKeepTheirId) {
     EXPECT_EQ(line.request.error().message.rfind("line 9: ", 0), 0u)
         << line.request.error().message;
   }
-  for (const char* text :
-       {"", "{", "5", "[]", "null", "{\"id\": 1", "\xff\xfe", "{\"prompt\": \"\xff\"}"}) {
+  for (const char* text : {"", "{", "5", "{\"id\": NaN, \"prompt\": \"x\"}",
+                           "{\"id\": [{\"a\": -Infinity}], \"prompt\": \"x\"}",
+                           "{\"id\": 1, \"id\": 2, \"prompt\": \"x\"}", "[]", "null", "{\"id\": 1",
+                           "\xff\xfe", "{\"prompt\": \"\xff\"}"}) {
     const ParsedLine line = parse(text);
     EXPECT_EQ(line.id, "null");
     EXPECT_FALSE(line.request);

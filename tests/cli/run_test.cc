@@ -223,13 +223,13 @@ TEST(Run, WrongUsageIsRefusedBeforeAnythingRuns) {
   expect_refused(
       {"run", model, "--prompt", "x", "--max-num-seqs", "9", "--max-num-batched-tokens", "8"}, "9");
   expect_refused({"run", model, "--prompt", ""}, "empty");
-  expect_refused({"run", model}, "empty");
+  expect_refused({"run", model}, "give --prompt, --chat or --input");
   expect_refused({"run", model, "--input", "-", "--adapter", "base", "--adapter", "base"},
                  "--adapter");
 }
 
-// A reader that goes away ends the run quietly; the shell's `head` is such a one.
-TEST(Run, AClosedStdoutEndsQuietly) {
+// A reader that goes away ends the run; the shell's `head` is such a one.
+TEST(Run, AClosedPipeEndsTheRun) {
   std::string input;
   for (int i = 0; i < 20000; ++i) input += "{\"prompt\": \"The\", \"max_tokens\": 2}\n";
   const std::string program = std::string(LK_BINARY_DIR) + "/bin/lorikeet", model = tiny_model();
@@ -255,7 +255,8 @@ TEST(Run, AClosedStdoutEndsQuietly) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 1);
   std::ifstream file(err);
-  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(file)), {}), "");
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(file)), {}),
+            "lorikeet: cannot write to standard output: Broken pipe\n");
 }
 
 // Answers come while the input is still open, and an interrupt ends the run.

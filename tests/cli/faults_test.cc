@@ -1,0 +1,104 @@
+// What goes wrong around the program: streams, memory, threads and weights.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "tests/cli/process.h"
+
+namespace lk {
+namespace {
+
+// One sentence on stderr that holds `part`.
+void expect_sentence(const ProcessResult& result, int code, const std::string& part) {
+  EXPECT_EQ(result.code, code) << result.err;
+  EXPECT_EQ(result.err.rfind("lorikeet: ", 0), 0u) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+}
+
+const std::vector<std::string> kAnswer = {"run",      tiny_model(), "--threads",    "1",
+                                          "--prompt", "The",        "--max-tokens", "3"};
+
+TEST(Faults, AFullOrClosedStdoutIsToldInASentence) {
+  std::vector<std::string> json = kAnswer;
+  json.push_back("--json");
+  const std::string lines = "{\"prompt\": \"The\", \"max_tokens\": 2}\n";
+  for (const auto& args : {kAnswer,
+                           json,
+                           {"run", tiny_model(), "--threads", "1", "--input", "-"},
+                           {"inspect", tiny_model()},
+                           {"--help"}}) {
+    expect_sentence(run_lorikeet(args, lines, ">/dev/full"), 1,
+                    "cannot write to standard output: No space left on device");
+    expect_sentence(run_lorikeet(args, lines, ">&-"), 2, "standard output is closed");
+  }
+}
+
+TEST(Faults, StderrAndStdinMayBeClosedOrFull) {
+  const ProcessResult good = run_lorikeet(kAnswer);
+  EXPECT_EQ(good.code, 0);
+  EXPECT_EQ(run_lorikeet(kAnswer, "", "<&- 2>&-").out, good.out);
+  EXPECT_EQ(run_lorikeet({"run", "/no/such/model", "--prompt", "x"}, "", "2>/dev/full").code, 2);
+  EXPECT_EQ(run_lorikeet({"bogus"}, "", "2>&-").code, 2);
+}
+
+#ifndef __SANITIZE_ADDRESS__  // it needs the address space
+TEST(Faults, TooLittleMemoryNamesWhatAndHowMuch) {
+  const auto limited = [](const std::string& kib, std::vector<std::string> more) {
+    std::vector<std::string> args = kAnswer;
+    args.insert(args.end(), more.begin(), more.end());
+    return run_lorikeet(args, "", "", "ulimit -v " + kib + "; ");
+  };
+  expect_sentence(limited("80000", {}), 2, "memory ran out: the KV cache takes 210714624 bytes");
+  expect_sentence(limited("20000", {}), 2, "emory");
+  std::vector<std::string> threads = kAnswer;
+  threads[3] = "64";
+  expect_sentence(run_lorikeet(threads, "", "", "ulimit -v 90000; "), 2, "of 64: ");
+}
+#endif
+
+// A copy of the small model with `bits` in every 16-bit element of a tensor.
+std::string model_with(const std::string& tensor, uint16_t bits) {
+  const std::string model = temporary_model();
+  std::fstream file(model + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t size = 0;
+  file.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string header(size, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(size));
+  const Json entry = Json::parse(header).at(tensor);
+  EXPECT_EQ(entry["dtype"], "BF16");
+  const auto begin = entry["data_offsets"][0].get<size_t>(),
+             end = entry["data_offsets"][1].get<size_t>();
+  file.seekp(static_cast<std::streamoff>(sizeof size + size + begin));
+  for (size_t at = begin; at < end; at += sizeof bits)
+    file.write(reinterpret_cast<const char*>(&bits), sizeof bits);
+  return model;
+}
+
+TEST(Faults, WeightsThatOverflowGiveNoAnswer) {
+  const std::string model = model_with("lm_head.weight", 0x7f7f);  // the largest bfloat16
+  expect_sentence(run_lorikeet({"run", model, "--threads", "1", "--prompt", "The"}), 1,
+                  "no finite logit");
+  const ProcessResult line =
+      run_lorikeet({"run", model, "--threads", "1", "--input", "-", "--json"},
+                   "{\"id\": 1, \"prompt\": \"The\"}");
+  EXPECT_EQ(line.code, 1);
+  EXPECT_NE(Json::parse(line.out)["error"].get<std::string>().find("no finite logit"),
+            std::string::npos);
+}
+
+TEST(Faults, TensorsAreNamedAsTheFileSpellsThem) {
+  const uint16_t nan = 0x7fc0;
+  for (const char* tensor : {"model.norm.weight", "model.layers.1.self_attn.q_proj.weight"}) {
+    expect_sentence(
+        run_lorikeet({"run", model_with(tensor, nan), "--threads", "1", "--prompt", "The"}), 2,
+        std::string("tensor ") + tensor + " holds NaN");
+  }
+}
+
+}  // namespace
+}  // namespace lk
