@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/kv_plan.h"
@@ -75,6 +77,7 @@ Status Engine::check(const Request& request) const {
 Result<std::unique_ptr<Sequence>> Engine::prepare(Request request) const {
   LK_RETURN_IF_ERROR(check(request));
   auto sequence = std::make_unique<Sequence>();
+  sequence->times.arrival = Clock::now();
   sequence->prompt_size = static_cast<int>(request.prompt.size());
   sequence->max_length =
       sequence->prompt_size + resolved_max_tokens(request, options_.max_model_len);
@@ -105,29 +108,90 @@ Result<RequestId> Engine::submit(Request request) {
 bool Engine::cancel(RequestId id) {
   const auto at = sequences_.find(id);
   if (at == sequences_.end()) return false;
-  scheduler_.remove(at->second.get());
+  if (at->second->paused)
+    --paused_;
+  else
+    scheduler_.remove(at->second.get());
   sequences_.erase(at);
   return true;
+}
+
+void Engine::pause(RequestId id) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end() || at->second->paused) return;
+  scheduler_.pause(at->second.get());
+  at->second->paused = true;
+  ++paused_;
+}
+
+void Engine::resume(RequestId id) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end() || !at->second->paused) return;
+  scheduler_.resume(at->second.get());
+  at->second->paused = false;
+  --paused_;
+}
+
+void Engine::release_unused_adapters() {
+  for (const SlotBinding& binding : scheduler_.release_unused())
+    model_.set_slot(binding.slot, nullptr);
 }
 
 void Engine::step(std::vector<TokenEvent>& events) {
   if (idle()) return;
   const StepPlan& plan = scheduler_.plan();
   for (const SlotBinding& binding : plan.bindings)
-    model_.set_slot(binding.slot, binding.adapter->prepared);
-  const Batch& batch = builder_.build(plan.chunks, pools_.groups(), rows_);
+    model_.set_slot(binding.slot, binding.adapter ? binding.adapter->prepared : nullptr);
+  events.reserve(events.size() + plan.chunks.size());
+  try {
+    compute(plan);
+  } catch (const std::exception& e) {
+    for (const Chunk& chunk : plan.chunks)
+      fail_request(*chunk.sequence, fmt::format("a step of the model failed: {}", e.what()),
+                   events);
+    return;
+  }
   const size_t vocab = model_.info().vocab;
-  logits_.reserve(std::max<size_t>(1, batch.logit_count) * vocab * sizeof(float));
-  model_.forward(batch, cache_, logits_.as<float>());
-  ++stats_.steps;
-  stats_.preemptions += plan.preempted;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     Sequence& sequence = *plan.chunks[i].sequence;
-    const int prompt_left = std::max(0, sequence.prompt_size - sequence.computed);
-    stats_.prompt_tokens += std::min(prompt_left, plan.chunks[i].count);
     sequence.computed += plan.chunks[i].count;
-    take_rows(sequence, rows_[i], logits_.as<float>() + rows_[i].first * vocab, events);
+    try {
+      take_rows(sequence, rows_[i], logits_.as<float>() + rows_[i].first * vocab, events);
+    } catch (const std::exception& e) {
+      fail_request(sequence, fmt::format("the next token could not be chosen: {}", e.what()),
+                   events);
+    }
   }
+}
+
+void Engine::compute(const StepPlan& plan) {
+  const Clock::time_point now = Clock::now();
+  const Batch& batch = builder_.build(plan.chunks, pools_.groups(), rows_);
+  ++stats_.steps;
+  stats_.step_tokens = batch.tokens;
+  stats_.preemptions += plan.preempted;
+  for (const Chunk& chunk : plan.chunks) {
+    Sequence& sequence = *chunk.sequence;
+    if (sequence.times.scheduled == Clock::time_point{}) sequence.times.scheduled = now;
+    const int prompt_left = std::max(0, sequence.prompt_size - sequence.computed);
+    stats_.prompt_tokens += std::min(prompt_left, chunk.count);
+  }
+  logits_.reserve(std::max<size_t>(1, batch.logit_count) * model_.info().vocab * sizeof(float));
+  model_.forward(batch, cache_, logits_.as<float>());
+}
+
+void Engine::fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events) {
+  TokenEvent event;
+  event.request = sequence.id;
+  event.finish = FinishReason::kError;
+  event.error = std::move(error);
+  finish(sequence, std::move(event), events);
+}
+
+void Engine::finish(Sequence& sequence, TokenEvent&& event, std::vector<TokenEvent>& events) {
+  event.times = sequence.times;
+  LK_CHECK(cancel(sequence.id));
+  events.push_back(std::move(event));
 }
 
 // Turns a chunk's logits into an event, if there is anything to tell, and ends the sequence if it
@@ -145,21 +209,38 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   if (rows.samples) {
     output_.next_token(sequence, logits, event);
     stats_.output_tokens += event.token >= 0;
+    if (sequence.output_size() == 1) sequence.times.first_token = Clock::now();
   } else if (sequence.pending() == 0) {
     event.finish = FinishReason::kLength;  // max_tokens is 0
   }
-  const bool news = rows.samples || rows.prompt_count > 0 || event.finish != FinishReason::kNone;
-  if (event.finish != FinishReason::kNone) LK_CHECK(cancel(sequence.id));
-  if (news) events.push_back(std::move(event));
+  if (event.finish != FinishReason::kNone) {
+    finish(sequence, std::move(event), events);
+  } else if (rows.samples || rows.prompt_count > 0) {
+    events.push_back(std::move(event));
+  }
 }
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();
+  stats.paused = paused_;
   for (int g = 0; g < pools_.groups(); ++g)
     stats.free_blocks.push_back(pools_.pool(g).free_count());
+  stats.adapters = scheduler_.loads();
   return stats;
+}
+
+std::vector<int> Engine::total_blocks() const {
+  std::vector<int> blocks;
+  for (int g = 0; g < pools_.groups(); ++g) blocks.push_back(pools_.pool(g).size());
+  return blocks;
+}
+
+std::vector<RequestId> Engine::requests() const {
+  std::vector<RequestId> ids;
+  for (const auto& [id, sequence] : sequences_) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace lk

@@ -26,12 +26,14 @@ struct EngineOptions {
 };
 
 struct EngineStats {
-  int running = 0, waiting = 0;
+  int running = 0, waiting = 0, paused = 0;  // requests
   uint64_t steps = 0;
+  int step_tokens = 0;         // of the last step
   uint64_t prompt_tokens = 0;  // computed, again after a preemption
   uint64_t output_tokens = 0;
   uint64_t preemptions = 0;
-  std::vector<int> free_blocks;  // by KV group
+  std::vector<int> free_blocks;       // by KV group
+  std::vector<AdapterLoad> adapters;  // with requests, the paused ones left out
 };
 
 class Engine {
@@ -52,15 +54,30 @@ class Engine {
   Result<RequestId> submit(Request request);
   // Between steps. The request gets no further event. False if there is no such request (any more).
   bool cancel(RequestId id);
+  // Between steps: takes the request out of the batch, with its blocks given back, until `resume`.
+  // It goes on with the same bits. Does nothing if it is so already, or there is no such request.
+  void pause(RequestId id);
+  void resume(RequestId id);
+  // Between steps: empties slots whose adapters are held by nobody else, as each step does first.
+  void release_unused_adapters();
 
-  bool idle() const { return sequences_.empty(); }
+  // Nothing to do: no requests, or paused ones alone.
+  bool idle() const { return sequences_.size() == static_cast<size_t>(paused_); }
   // One forward pass over everything that can run; appends to `events`. Does nothing when idle.
+  // Where the pass or one request's part of the output fails with an exception, the requests that
+  // it was for end with kError and the others go on. An exception that comes out of here leaves the
+  // engine unusable.
   void step(std::vector<TokenEvent>& events);
   EngineStats stats() const;
+  std::vector<int> total_blocks() const;  // by KV group
+  std::vector<RequestId> requests() const;
 
  private:
   Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options,
          const std::vector<int>& blocks);
+  void compute(const StepPlan& plan);
+  void fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events);
+  void finish(Sequence& sequence, TokenEvent&& event, std::vector<TokenEvent>& events);
   void take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
                  std::vector<TokenEvent>& events);
 
@@ -74,6 +91,7 @@ class Engine {
   TokenOutput output_;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences_;
   RequestId next_id_ = 1;
+  int paused_ = 0;
   EngineStats stats_;
   AlignedBuffer logits_;  // [logit_count, vocab]
   std::vector<ChunkRows> rows_;

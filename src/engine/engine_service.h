@@ -26,7 +26,8 @@ struct EngineSnapshot {
 class EngineService {
  public:
   // Called on the engine's thread after a step with the events of that step, in the order in which
-  // the engine gave them. Must only hand them on: a step waits for it.
+  // the engine gave them. Must only hand them on: a step waits for it. May call the service, not
+  // destroy it.
   using Deliver = std::function<void(std::vector<TokenEvent>&&)>;
 
   EngineService(std::unique_ptr<Engine> engine, Deliver deliver);
@@ -46,6 +47,9 @@ class EngineService {
   // slow): the others go on, and it goes on later with the same bits.
   void pause(RequestId id);
   void resume(RequestId id);
+  // An adapter that only an idle slot still keeps in memory is freed soon: to be called after the
+  // last other holder let go of one. Each step does it too.
+  void release_unused_adapters();
 
   int max_model_len() const;
   EngineSnapshot snapshot() const;

@@ -10,20 +10,30 @@ namespace lk {
 AdapterLanes::AdapterLanes(int slots, int patience) : slots_(slots, nullptr), patience_(patience) {}
 
 Lane* AdapterLanes::lane_of(const std::shared_ptr<const EngineAdapter>& adapter) {
-  for (const auto& lane : lanes_) {
-    if (!adapter != !lane->adapter) continue;
-    // The content decides: two names of the same adapter share a lane.
-    if (!adapter || adapter->identity == lane->adapter->identity) return lane.get();
+  const auto at = std::find_if(lanes_.begin(), lanes_.end(), [&](const auto& lane) {
+    return adapter ? !lane->base && lane->identity == adapter->identity : lane->base;
+  });
+  if (at != lanes_.end()) {
+    if (!(*at)->adapter) (*at)->adapter = adapter;
+    return at->get();
   }
   lanes_.push_back(std::make_unique<Lane>());
-  lanes_.back()->adapter = adapter;
-  return lanes_.back().get();
+  Lane& lane = *lanes_.back();
+  lane.base = adapter == nullptr;
+  lane.identity = adapter ? adapter->identity : 0;
+  lane.adapter = adapter;
+  return &lane;
 }
 
 void AdapterLanes::add(Sequence* sequence) {
   sequence->lane = lane_of(sequence->request.adapter);
   sequence->lane->waiting.push_back(sequence);
   ++waiting_;
+}
+
+void AdapterLanes::resume(Sequence* sequence) {
+  sequence->lane = lane_of(sequence->request.adapter);
+  insert_waiting(sequence);
 }
 
 void AdapterLanes::remove(Sequence* sequence) {
@@ -38,16 +48,19 @@ void AdapterLanes::remove(Sequence* sequence) {
     --waiting_;
   }
   sequence->lane = nullptr;
-  drop_empty_lanes();
+  settle_empty_lanes();
 }
 
 void AdapterLanes::preempt(Sequence* sequence) {
-  Lane& lane = *sequence->lane;
-  --lane.running;
-  lane.last_used = step_;
-  const auto later = [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; };
-  lane.waiting.insert(std::lower_bound(lane.waiting.begin(), lane.waiting.end(), sequence, later),
-                      sequence);
+  --sequence->lane->running;
+  sequence->lane->last_used = step_;
+  insert_waiting(sequence);
+}
+
+void AdapterLanes::insert_waiting(Sequence* sequence) {
+  std::deque<Sequence*>& waiting = sequence->lane->waiting;
+  const auto earlier = [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; };
+  waiting.insert(std::lower_bound(waiting.begin(), waiting.end(), sequence, earlier), sequence);
   ++waiting_;
 }
 
@@ -58,7 +71,7 @@ bool AdapterLanes::slot_obtainable() const {
 
 bool AdapterLanes::admissible(const Lane& lane) const {
   if (lane.waiting.empty()) return false;
-  if (!lane.adapter) return true;
+  if (lane.base) return true;
   return lane.slot >= 0 ? !lane.draining : slot_obtainable();
 }
 
@@ -66,7 +79,7 @@ void AdapterLanes::begin_step() {
   ++step_;
   int impatient = 0;
   for (const auto& lane : lanes_) {
-    const bool blocked = lane->adapter && lane->slot < 0 && !lane->waiting.empty();
+    const bool blocked = !lane->base && lane->slot < 0 && !lane->waiting.empty();
     if (!blocked) lane->blocked_since = 0;
     if (blocked && lane->blocked_since == 0) lane->blocked_since = step_;
     if (blocked && step_ - lane->blocked_since >= static_cast<uint64_t>(patience_)) ++impatient;
@@ -127,17 +140,43 @@ void AdapterLanes::admit(Sequence* sequence, std::vector<SlotBinding>& bindings)
   --waiting_;
   ++lane.running;
   lane.last_used = step_;
-  if (lane.adapter && lane.slot < 0) {
+  if (lane.base || (lane.slot >= 0 && !lane.bound.expired())) return;
+  if (lane.slot < 0) {
     lane.slot = take_slot();
     slots_[lane.slot] = &lane;
-    bindings.push_back({lane.slot, lane.adapter});
-    drop_empty_lanes();
   }
+  // In an own slot stands the same content from before it was loaded again: that copy can go.
+  lane.bound = lane.adapter;
+  bindings.push_back({lane.slot, lane.adapter});
+  settle_empty_lanes();
 }
 
-void AdapterLanes::drop_empty_lanes() {
+void AdapterLanes::release_unused(std::vector<SlotBinding>& bindings) {
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
+    Lane* lane = slots_[slot];
+    if (!lane || lane->running > 0 || !lane->waiting.empty() || !lane->bound.expired()) continue;
+    lane->slot = -1;
+    slots_[slot] = nullptr;
+    bindings.push_back({slot, nullptr});
+  }
+  settle_empty_lanes();
+}
+
+std::vector<AdapterLoad> AdapterLanes::loads() const {
+  std::vector<AdapterLoad> loads;
+  for (const auto& lane : lanes_) {
+    if (!lane->adapter) continue;
+    loads.push_back({lane->adapter->name, lane->identity, lane->running,
+                     static_cast<int>(lane->waiting.size())});
+  }
+  return loads;
+}
+
+void AdapterLanes::settle_empty_lanes() {
   std::erase_if(lanes_, [](const auto& lane) {
-    return lane->waiting.empty() && lane->running == 0 && lane->slot < 0;
+    if (!lane->waiting.empty() || lane->running > 0) return false;
+    lane->adapter = nullptr;
+    return lane->slot < 0;
   });
 }
 

@@ -17,6 +17,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -24,8 +25,12 @@
 namespace lk {
 
 struct Lane {
-  std::shared_ptr<const EngineAdapter> adapter;  // null: the base
-  std::deque<Sequence*> waiting;                 // by arrival
+  bool base = true;
+  uint64_t identity = 0;  // of the adapter: two names of the same content share a lane
+  // Null for the base, and while the lane has no requests: only they keep an adapter in memory.
+  std::shared_ptr<const EngineAdapter> adapter;
+  std::weak_ptr<const EngineAdapter> bound;  // what stands in the slot
+  std::deque<Sequence*> waiting;             // by arrival
   int running = 0;
   int slot = -1;
   bool draining = false;
@@ -33,10 +38,17 @@ struct Lane {
   uint64_t blocked_since = 0;  // step since which its first request lacks a slot; 0: it does not
 };
 
-// `adapter` takes `slot` before the next forward pass.
+// `adapter` takes `slot` before the next forward pass; null empties it.
 struct SlotBinding {
   int slot = 0;
   std::shared_ptr<const EngineAdapter> adapter;
+};
+
+// What an adapter has to do.
+struct AdapterLoad {
+  std::string name;
+  uint64_t identity = 0;
+  int running = 0, waiting = 0;
 };
 
 class AdapterLanes {
@@ -45,7 +57,9 @@ class AdapterLanes {
 
   void add(Sequence* sequence);      // to the end of its adapter's lane
   void remove(Sequence* sequence);   // waiting or running
-  void preempt(Sequence* sequence);  // from running to the front of the waiting ones
+  void preempt(Sequence* sequence);  // from running to its place among the waiting ones
+  void pause(Sequence* sequence) { remove(sequence); }
+  void resume(Sequence* sequence);  // to its place by arrival
 
   // Starts a step: ages the lanes that lack a slot.
   void begin_step();
@@ -53,17 +67,21 @@ class AdapterLanes {
   Sequence* next();
   // From waiting to running; binds a slot to its lane if it has none.
   void admit(Sequence* sequence, std::vector<SlotBinding>& bindings);
+  // Empties the slots of lanes without requests whose adapter nobody holds any more.
+  void release_unused(std::vector<SlotBinding>& bindings);
 
   int waiting() const { return waiting_; }
-  int lanes() const { return static_cast<int>(lanes_.size()); }
+  // Adapters with requests, in order of their lanes.
+  std::vector<AdapterLoad> loads() const;
 
  private:
   Lane* lane_of(const std::shared_ptr<const EngineAdapter>& adapter);
+  void insert_waiting(Sequence* sequence);
   bool slot_obtainable() const;
   bool admissible(const Lane& lane) const;
   int take_slot();
   void drain(int wanted);
-  void drop_empty_lanes();
+  void settle_empty_lanes();
 
   std::vector<std::unique_ptr<Lane>> lanes_;  // in order of creation
   std::vector<Lane*> slots_;                  // holder of each slot

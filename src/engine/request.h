@@ -1,6 +1,7 @@
 // What the engine is asked and what it answers: requests in, token events out. Plain values.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -101,6 +102,14 @@ struct TopLogprob {
   float logprob = 0;
 };
 
+using Clock = std::chrono::steady_clock;
+
+// When a request came to the engine, was first part of a step, and got its first token; the epoch
+// where that did not happen.
+struct RequestTimes {
+  Clock::time_point arrival{}, scheduled{}, first_token{};
+};
+
 // One step's news of one request. A request gets exactly one event with a finish reason, its last,
 // unless it is cancelled.
 struct TokenEvent {
@@ -116,7 +125,8 @@ struct TokenEvent {
   // With kStop: the stop string that ended it, or empty; `stop_id`: the token of stop_ids, or -1.
   std::string stop{};
   int32_t stop_id = -1;
-  std::string error{};  // with kError: one sentence
+  std::string error{};   // with kError: one sentence
+  RequestTimes times{};  // in the last event
 };
 
 }  // namespace lk

@@ -19,12 +19,32 @@ void Scheduler::add(Sequence* sequence) {
 void Scheduler::remove(Sequence* sequence) {
   lanes_.remove(sequence);
   if (sequence->running) std::erase(running_, sequence);
+  give_back(sequence);
+}
+
+void Scheduler::pause(Sequence* sequence) {
+  remove(sequence);
+  sequence->preempted = false;
+}
+
+void Scheduler::resume(Sequence* sequence) { lanes_.resume(sequence); }
+
+std::vector<SlotBinding> Scheduler::release_unused() {
+  std::vector<SlotBinding> bindings;
+  lanes_.release_unused(bindings);
+  return bindings;
+}
+
+// The sequence is computed from its beginning when it runs again.
+void Scheduler::give_back(Sequence* sequence) {
   sequence->running = false;
+  sequence->computed = 0;
   sequence->blocks.clear(pools_);
 }
 
 const StepPlan& Scheduler::plan() {
   plan_ = {};
+  lanes_.release_unused(plan_.bindings);
   lanes_.begin_step();
   const auto decoding = std::count_if(running_.begin(), running_.end(),
                                       [](const Sequence* s) { return s->pending() == 1; });
@@ -67,9 +87,7 @@ bool Scheduler::reserve(Sequence* sequence, int count) {
 void Scheduler::preempt_last() {
   Sequence* sequence = running_.back();
   running_.pop_back();
-  sequence->blocks.clear(pools_);
-  sequence->computed = 0;
-  sequence->running = false;
+  give_back(sequence);
   sequence->preempted = true;
   lanes_.preempt(sequence);
   ++plan_.preempted;

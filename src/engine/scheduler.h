@@ -48,12 +48,20 @@ class Scheduler {
   // Finished or cancelled; its blocks and its share of a slot are free at once. Not between `plan`
   // and the end of that step.
   void remove(Sequence* sequence);
+  // Out of the batch, with its blocks given back, until it is resumed. Not between `plan` and the
+  // end of that step; a paused sequence is not removed but forgotten by its owner.
+  void pause(Sequence* sequence);
+  // It waits again, at its place by arrival.
+  void resume(Sequence* sequence);
+  // Slots to be emptied before the next step: their adapters are gone (lanes.h).
+  std::vector<SlotBinding> release_unused();
   // Every chunk's blocks are reserved. The caller advances `computed`. Not empty if there is
   // anything to do.
   const StepPlan& plan();
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return lanes_.waiting(); }
+  std::vector<AdapterLoad> loads() const { return lanes_.loads(); }
 
  private:
   struct Budget {
@@ -65,6 +73,7 @@ class Scheduler {
   bool reserve(Sequence* sequence, int count);
   bool fits(const Sequence& sequence) const;
   void preempt_last();
+  void give_back(Sequence* sequence);
   void admit(Budget& budget);
 
   SchedulerOptions options_;

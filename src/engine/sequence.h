@@ -27,10 +27,12 @@ struct Sequence {
   Lane* lane = nullptr;
   bool running = false;
   bool preempted = false;  // waits to be computed again
+  bool paused = false;     // in no lane
   int computed = 0;        // leading tokens whose keys and values are in the cache
   SequenceBlocks blocks;
 
   // Output.
+  RequestTimes times;
   int scored = 0;      // prompt rows whose logprobs have been given out
   TokenCounts counts;  // filled only if there are penalties
   StopMatcher stop{{}};

@@ -17,6 +17,9 @@ struct Collected {
   std::vector<float> logprobs, prompt_logprobs;
   std::string text;
   int finishes = 0;
+  std::string error;
+  int cached_tokens = 0;
+  RequestTimes times;
   uint64_t first_step = 0, last_step = 0;  // of its events
   FinishReason finish = FinishReason::kNone;
 };
@@ -58,7 +61,12 @@ class EngineHarness {
       c.prompt_logprobs.insert(c.prompt_logprobs.end(), event.prompt_logprobs.begin(),
                                event.prompt_logprobs.end());
       c.text += event.text;
-      if (event.finish != FinishReason::kNone) ++c.finishes, c.finish = event.finish;
+      c.cached_tokens += event.cached_tokens;
+      if (event.finish == FinishReason::kNone) continue;
+      ++c.finishes;
+      c.finish = event.finish;
+      c.error = event.error;
+      c.times = event.times;
     }
   }
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <random>
+#include <set>
+#include <stdexcept>
 
 #include "engine/logprobs.h"
 #include "tests/engine/engine_harness.h"
@@ -110,6 +112,116 @@ TEST(Engine, CancelAtAnyStepGivesEverythingBack) {
     harness.expect_clean();
     EXPECT_FALSE(harness.engine->cancel(ids.front()));
   }
+}
+
+// A pass that fails ends the requests that it computed; those that waited, and new ones, are
+// served.
+TEST(Engine, AFailedPassEndsItsOwnRequestsAlone) {
+  EngineHarness harness(small_options());
+  std::mt19937 rng(7);
+  std::map<RequestId, Request> requests;
+  std::set<RequestId> failed;
+  int passes = 0;
+  harness.model.before_forward = [&](const Batch&) {
+    if (++passes % 10 == 0) throw std::bad_alloc();
+  };
+  for (int i = 0; i < 60; ++i) {
+    Request request = make_request(rng, 30, 10, 4);
+    requests[harness.submit(request)] = request;
+    harness.step();
+  }
+  harness.run();
+  harness.expect_clean();
+  int good = 0;
+  for (const auto& [id, request] : requests) {
+    const Collected& got = harness.results[id];
+    EXPECT_EQ(got.finishes, 1);
+    if (got.finish == FinishReason::kError) {
+      EXPECT_NE(got.error.find("bad_alloc"), std::string::npos) << got.error;
+      continue;
+    }
+    ++good;
+    EXPECT_EQ(got.tokens, EngineHarness::expected(request));
+  }
+  EXPECT_GT(good, 20);
+  EXPECT_LT(good, 60);
+}
+
+class FailingMask : public TokenMask {
+ public:
+  void apply(std::span<float>) override { throw std::runtime_error("no grammar"); }
+  void accept(int32_t) override {}
+};
+
+TEST(Engine, AMaskThatFailsEndsItsOwnRequestAlone) {
+  EngineHarness harness(small_options());
+  const Request plain{.prompt = {1, 2}, .ignore_eos = true, .max_tokens = 5};
+  Request masked = plain;
+  masked.mask = std::make_shared<FailingMask>();
+  const RequestId bad = harness.submit(masked), good = harness.submit(plain);
+  harness.run();
+  harness.expect_clean();
+  EXPECT_EQ(harness.results[bad].finish, FinishReason::kError);
+  EXPECT_NE(harness.results[bad].error.find("no grammar"), std::string::npos);
+  EXPECT_EQ(harness.results[good].tokens, EngineHarness::expected(plain));
+}
+
+// Paused at any time and for any time, requests go on with the same tokens and prompt logprobs.
+TEST(Engine, PausedRequestsGoOnWithTheSameBits) {
+  for (int seed = 0; seed < 10; ++seed) {
+    std::mt19937 rng(seed);
+    EngineHarness harness(small_options());
+    std::map<RequestId, Request> requests;
+    std::set<RequestId> paused, cancelled;
+    const auto any = [&] { return std::next(requests.begin(), rng() % requests.size())->first; };
+    for (int i = 0; i < 200; ++i) {
+      if (i < 50) {
+        Request request = make_request(rng, 60, 60, 4);
+        request.prompt_logprobs = rng() % 4 == 0;
+        requests[harness.submit(request)] = request;
+      }
+      const RequestId id = any();
+      if (rng() % 3 == 0) harness.engine->pause(id), paused.insert(id);
+      if (rng() % 3 == 0 && !paused.empty()) {
+        harness.engine->resume(*paused.begin());
+        paused.erase(paused.begin());
+      }
+      if (rng() % 20 == 0) harness.engine->cancel(id), cancelled.insert(id);
+      harness.step();
+      for (RequestId other : paused) {
+        if (const auto at = harness.results.find(other); at != harness.results.end()) {
+          EXPECT_TRUE(at->second.last_step < harness.engine->stats().steps || at->second.finishes)
+              << "a paused request was served";
+        }
+      }
+    }
+    harness.run();
+    for (RequestId id : paused) harness.engine->resume(id);
+    harness.run();
+    harness.expect_clean();
+    EXPECT_EQ(harness.engine->stats().paused, 0);
+    for (const auto& [id, request] : requests) {
+      const Collected& got = harness.results[id];
+      if (got.finishes == 0 && cancelled.count(id)) continue;
+      EXPECT_EQ(got.finishes, 1);
+      EXPECT_EQ(got.tokens, EngineHarness::expected(request)) << "seed " << seed;
+      EXPECT_EQ(got.prompt_logprobs.size(),
+                request.prompt_logprobs ? request.prompt.size() - 1 : 0);
+    }
+  }
+}
+
+TEST(Engine, EventsTellWhen) {
+  EngineHarness harness(small_options());
+  const Clock::time_point before = Clock::now();
+  const RequestId id = harness.submit({.prompt = {1}, .ignore_eos = true, .max_tokens = 3});
+  harness.run();
+  const RequestTimes& times = harness.results[id].times;
+  EXPECT_LE(before, times.arrival);
+  EXPECT_LE(times.arrival, times.scheduled);
+  EXPECT_LE(times.scheduled, times.first_token);
+  EXPECT_LE(times.first_token, Clock::now());
+  EXPECT_EQ(harness.engine->stats().step_tokens, 1);
 }
 
 TEST(Engine, PromptLogprobsAreThoseOfTheModelWhateverTheChunks) {

@@ -35,7 +35,8 @@ FakeModel::FakeModel(int adapter_slots, int max_positions) : slots_(adapter_slot
 const Kernels& FakeModel::kernels() const { std::abort(); }
 
 void FakeModel::set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) {
-  slots_.at(slot) = *reinterpret_cast<const uint64_t*>(adapter.get());
+  slots_.at(slot) = adapter ? *reinterpret_cast<const uint64_t*>(adapter.get()) : 0;
+  if (!adapter) ++emptied;
 }
 
 std::shared_ptr<const EngineAdapter> FakeModel::adapter(uint64_t identity,
@@ -48,6 +49,7 @@ std::shared_ptr<const EngineAdapter> FakeModel::adapter(uint64_t identity,
 }
 
 void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const ForwardTrace&) {
+  if (before_forward) before_forward(batch);
   largest_step = std::max(largest_step, batch.tokens);
   most_sequences = std::max(most_sequences, batch.sequences);
   most_rows = std::max(most_rows, batch.logit_count);
@@ -58,13 +60,15 @@ void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const
     for (int t = 0; t < batch.tokens; ++t) {
       const int64_t slot = batch.kv[g].slot_mapping[t];
       check(slot >= 0 && slot < int64_t{16} * cache.blocks(g), "slot outside the cache");
-      cells_[g][slot] = {batch.token_ids[t], batch.positions[t]};
+      cells_[g][slot] = {batch.token_ids[t], batch.positions[t], identity_of(batch.adapter[t])};
     }
   }
   for (int r = 0; r < batch.logit_count; ++r) {
     const int t = batch.logit_rows[r], s = batch.sequence[t];
     check(t >= batch.query_start[s] && t < batch.query_start[s + 1], "row of another sequence");
     check(batch.context_len[s] == batch.positions[batch.query_start[s + 1] - 1] + 1, "context_len");
+    const uint64_t identity = identity_of(batch.adapter[t]);
+    check(batch.adapter[t] < 0 || identity != 0, "an empty slot");
     uint64_t hashes[2] = {1, 1};
     for (int g = 0; g < 2; ++g) {
       const int first = g == 0 ? std::max(0, batch.positions[t] - kWindow + 1) : 0;
@@ -73,10 +77,10 @@ void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const
         check(block >= 0, "a visible block is gone");
         const Cell cell = block < 0 ? Cell{} : cells_[g][int64_t{block} * 16 + p % 16];
         check(cell.position == p, "a block holds another position");
+        check(cell.identity == identity, "a block holds another adapter's values");
         hashes[g] = mix(hashes[g], cell.token + 1);
       }
     }
-    const uint64_t identity = batch.adapter[t] < 0 ? 0 : slots_.at(batch.adapter[t]);
     const std::vector<float> row = logits_of(hashes[1], hashes[0], identity);
     std::copy(row.begin(), row.end(), logits + static_cast<size_t>(r) * kVocab);
   }

@@ -3,6 +3,7 @@
 // changes the output or is counted as an error.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -47,14 +48,20 @@ class FakeModel : public Model {
   int most_sequences = 0;
   size_t most_adapters = 0;  // distinct in one step
   int most_rows = 0;
+  int emptied = 0;  // slots
+  // Called at the beginning of each pass; may throw.
+  std::function<void(const Batch&)> before_forward;
 
  private:
   struct Cell {
     int32_t token = -1, position = -1;
+    uint64_t identity = 0;  // of the adapter that wrote it
   };
   void check(bool ok, const std::string& what) {
     if (!ok && errors.size() < 10) errors.push_back(what);
   }
+
+  uint64_t identity_of(int slot) const { return slot < 0 ? 0 : slots_.at(slot); }
 
   KvLayout layout_;
   LinearTable table_;

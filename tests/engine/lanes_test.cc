@@ -109,5 +109,45 @@ TEST(Lanes, TwoNamesOfOneContentShareASlot) {
   EXPECT_EQ(harness.results[1].tokens, harness.results[2].tokens);
 }
 
+// A slot does not keep an adapter in memory that nobody else holds, and an adapter that comes back
+// with the same content takes the slot anew.
+TEST(Lanes, IdleSlotsLetGoOfAdapters) {
+  EngineHarness harness(
+      {.max_sequences = 4, .max_step_tokens = 64, .kv_bytes = 1 << 20, .adapter_slots = 2});
+  Request request = request_for(1, 3);
+  std::shared_ptr<const EngineAdapter> held = request.adapter;
+  std::weak_ptr<const EngineAdapter> watched = held;
+  harness.submit(request);
+  harness.submit(request_for(2, 3));
+  request.adapter = nullptr;
+  harness.run();
+  harness.engine->release_unused_adapters();
+  EXPECT_EQ(harness.model.emptied, 1) << "the one that nobody holds";
+  held = nullptr;
+  EXPECT_TRUE(watched.expired());
+  const RequestId again = harness.submit(request_for(1, 3));
+  harness.run();
+  EXPECT_EQ(harness.results[again].tokens, EngineHarness::expected(request_for(1, 3)));
+  harness.submit(request_for(0, 3));
+  harness.run();
+  EXPECT_EQ(harness.model.emptied, 2);
+  harness.expect_clean();
+}
+
+TEST(Lanes, LoadsAreByAdapter) {
+  EngineHarness harness(
+      {.max_sequences = 2, .max_step_tokens = 64, .kv_bytes = 1 << 20, .adapter_slots = 1});
+  for (uint64_t adapter : {1, 1, 1, 2, 0}) harness.submit(request_for(adapter, 50));
+  harness.step();
+  const std::vector<AdapterLoad> loads = harness.engine->stats().adapters;
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_EQ(loads[0].name, "a1");
+  EXPECT_EQ(loads[0].identity, 1u);
+  EXPECT_EQ(loads[0].running, 1);
+  EXPECT_EQ(loads[0].waiting, 2);
+  EXPECT_EQ(loads[1].running, 0);
+  EXPECT_EQ(loads[1].waiting, 1);
+}
+
 }  // namespace
 }  // namespace lk
