@@ -50,25 +50,25 @@ ParsedOutput parse_output(const OutputParserOptions& options, std::string_view o
   ParsedOutput parsed;
   for (size_t pos = 0; pos < output.size();) {
     size_t marker = pos, end = std::string_view::npos;
-    std::optional<int32_t> id = std::nullopt;
+    int32_t id = -1;  // of the special token that ends the text
     while ((marker = output.find("<|", marker)) != std::string_view::npos) {
       end = output.find("|>", marker);
       if (end == std::string_view::npos) break;
-      id = tokenizer->token_to_id(output.substr(marker, end + 2 - marker));
-      if (id && tokenizer->is_special(*id)) break;
-      id.reset();
+      id = tokenizer->token_to_id(output.substr(marker, end + 2 - marker)).value_or(-1);
+      if (tokenizer->is_special(id)) break;
+      id = -1;
       ++marker;
     }
-    std::string_view text = output.substr(pos, id ? marker - pos : std::string_view::npos);
-    pos = id ? end + 2 : output.size();
+    std::string_view text = output.substr(pos, id >= 0 ? marker - pos : std::string_view::npos);
+    pos = id >= 0 ? end + 2 : output.size();
     // The last piece may come with the token that follows.
     while (random != nullptr && !text.empty()) {
       const size_t cut = 1 + (*random)() % std::min<size_t>(text.size(), 1 + (*random)() % 24);
-      if (id && cut == text.size() && (*random)() % 2 == 0) break;
+      if (id >= 0 && cut == text.size() && (*random)() % 2 == 0) break;
       add_delta(parsed, parser->push(-1, text.substr(0, cut)));
       text.remove_prefix(cut);
     }
-    if (id || !text.empty()) add_delta(parsed, parser->push(id.value_or(-1), text));
+    if (id >= 0 || !text.empty()) add_delta(parsed, parser->push(id, text));
   }
   add_delta(parsed, parser->finish());
   return parsed;

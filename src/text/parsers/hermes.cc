@@ -41,7 +41,7 @@ class HermesStage final : public MarkupStage {
       end_in_string_ = true;
     } else if (tag == Tag::kCallEnd) {
       leave(tag_text(tag));
-    } else if (tag == Tag::kCall && !in_string_) {
+    } else if (tag == Tag::kCall && (!in_string_ || last_ == '\n')) {
       leave({});
       enter(tag_text(tag));
     } else {
