@@ -14,29 +14,70 @@ int blocks_passed(int window, int next) {
   return window == 0 ? 0 : std::max(0, next - window + 1) / kKvBlockTokens;
 }
 
+// Blocks at the beginning of `keys` that every group knows as far as a token behind them sees.
+int longest_known(const BlockPools& pools, std::span<const PrefixKey> keys) {
+  const auto known = [&](int g, int i) { return pools.pool(g).index().find(keys[i]) >= 0; };
+  int length = static_cast<int>(keys.size());
+  for (int g = 0; g < pools.groups(); ++g) {
+    if (pools.window(g) > 0) continue;
+    int run = 0;
+    while (run < length && known(g, run)) ++run;
+    length = run;
+  }
+  // A block that a window lacks is lacked by every length between it and this one.
+  for (int g = 0; g < pools.groups();) {
+    const int needed = blocks_passed(pools.window(g), length * kKvBlockTokens);
+    int i = length - 1;
+    if (pools.window(g) > 0) {
+      while (i >= needed && known(g, i)) --i;
+    } else {
+      i = -1;
+    }
+    if (i < needed) {
+      ++g;
+    } else {
+      length = i;
+      g = 0;
+    }
+  }
+  return length;
+}
+
 }  // namespace
 
-BlockPool::BlockPool(int blocks) : references_(blocks, 0) {
+BlockPool::BlockPool(int blocks) : index_(blocks), references_(blocks, 0) {
   free_.reserve(blocks);
   for (int32_t block = blocks - 1; block >= 0; --block) free_.push_back(block);
 }
 
 int32_t BlockPool::take() {
-  if (free_.empty()) return -1;
-  const int32_t block = free_.back();
-  free_.pop_back();
+  int32_t block = -1;
+  if (free_.empty()) {
+    block = index_.take_oldest();
+    if (block < 0) return -1;
+  } else {
+    block = free_.back();
+    free_.pop_back();
+  }
   references_[block] = 1;
   return block;
 }
 
 void BlockPool::add_reference(int32_t block) {
-  LK_CHECK(references_[block] > 0);
+  if (references_[block] == 0) {
+    LK_CHECK(index_.contains(block));
+    index_.remove_idle(block);
+  }
   ++references_[block];
 }
 
 void BlockPool::drop_reference(int32_t block) {
   LK_CHECK(references_[block] > 0);
-  if (--references_[block] == 0) free_.push_back(block);
+  if (--references_[block] > 0) return;
+  if (index_.contains(block))
+    index_.push_idle(block);
+  else
+    free_.push_back(block);
 }
 
 BlockPools::BlockPools(const KvLayout& layout, const std::vector<int>& blocks) {
@@ -78,13 +119,40 @@ bool SequenceBlocks::reserve(BlockPools& pools, int computed, int count) {
   return true;
 }
 
+// The last blocks go first: of what nobody uses they are the ones to lose first, as those behind a
+// lost block are of no use.
 void SequenceBlocks::clear(BlockPools& pools) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    for (int32_t block : groups_[g].table) {
-      if (block >= 0) pools.pool(static_cast<int>(g)).drop_reference(block);
-    }
+    const std::vector<int32_t>& table = groups_[g].table;
+    for (size_t i = table.size(); i > static_cast<size_t>(groups_[g].passed); --i)
+      pools.pool(static_cast<int>(g)).drop_reference(table[i - 1]);
   }
   groups_.clear();
+}
+
+int SequenceBlocks::match(BlockPools& pools, std::span<const PrefixKey> keys) {
+  LK_CHECK(groups_.empty());
+  const int length = longest_known(pools, keys);
+  if (length == 0) return 0;
+  groups_.resize(pools.groups());
+  for (int g = 0; g < pools.groups(); ++g) {
+    Group& group = groups_[g];
+    group.passed = blocks_passed(pools.window(g), length * kKvBlockTokens);
+    group.table.assign(length, -1);
+    for (int i = group.passed; i < length; ++i) {
+      group.table[i] = pools.pool(g).index().find(keys[i]);
+      pools.pool(g).add_reference(group.table[i]);
+    }
+  }
+  return length;
+}
+
+void SequenceBlocks::publish(BlockPools& pools, std::span<const PrefixKey> keys, int first) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    PrefixIndex& index = pools.pool(static_cast<int>(g)).index();
+    for (size_t i = std::max(first, groups_[g].passed); i < keys.size(); ++i)
+      index.insert(keys[i], groups_[g].table[i]);
+  }
 }
 
 }  // namespace lk

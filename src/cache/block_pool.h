@@ -6,25 +6,32 @@
 #include <vector>
 
 #include "cache/kv_cache.h"
+#include "cache/prefix_index.h"
 
 namespace lk {
 
-// The blocks of one KV group. Free blocks are handed out last freed first: memory that was never
-// needed is never touched.
+// The blocks of one KV group. A block without a reference is free. If its contents are known (the
+// prefix index has it) it keeps them until no other free block is left; the others are handed out
+// last freed first: memory that was never needed is not touched before.
 class BlockPool {
  public:
   explicit BlockPool(int blocks);
 
   int size() const { return static_cast<int>(references_.size()); }
-  int free_count() const { return static_cast<int>(free_.size()); }
+  int free_count() const { return static_cast<int>(free_.size()) + index_.idle(); }
   // A block with one reference; -1 if none is free.
   int32_t take();
+  // Of a block that is in use, or known.
   void add_reference(int32_t block);
   // Gives one reference back; the block is free when none is left.
   void drop_reference(int32_t block);
 
+  PrefixIndex& index() { return index_; }
+  const PrefixIndex& index() const { return index_; }
+
  private:
-  std::vector<int32_t> free_;        // a stack
+  PrefixIndex index_;
+  std::vector<int32_t> free_;        // not known; a stack
   std::vector<int32_t> references_;  // by block
 };
 
@@ -60,6 +67,11 @@ class SequenceBlocks {
   // has too few.
   bool reserve(BlockPools& pools, int computed, int count);
   void clear(BlockPools& pools);
+  // Takes the longest prefix of at most keys.size() blocks that the pools know with all that a
+  // token behind it can see; returns its blocks. Nothing may be held.
+  int match(BlockPools& pools, std::span<const PrefixKey> keys);
+  // Blocks [first, keys.size()) are full and computed: makes them known.
+  void publish(BlockPools& pools, std::span<const PrefixKey> keys, int first) const;
 
   // Block of tokens [16 i, 16 i + 16); -1 where the window has passed.
   const std::vector<int32_t>& table(int group) const { return groups_[group].table; }

@@ -20,7 +20,8 @@ SchedulerOptions scheduler_options(const EngineOptions& options, int vocab) {
           .max_tokens = options.max_step_tokens,
           .max_prompt_rows =
               static_cast<int>(std::clamp<size_t>(rows, 16, options.max_step_tokens + 16)),
-          .adapter_slots = options.adapter_slots};
+          .adapter_slots = options.adapter_slots,
+          .prefix_cache = options.prefix_cache};
 }
 
 }  // namespace
@@ -42,7 +43,8 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
   }
   if (options.adapter_slots < 0) return invalid("adapter_slots must not be negative");
   const size_t bytes = options.kv_bytes > 0 ? options.kv_bytes : available_memory() / 2;
-  const KvDemand demand{options.max_sequences, options.max_model_len, options.max_step_tokens};
+  const KvDemand demand{options.max_sequences, options.max_model_len, options.max_step_tokens,
+                        options.prefix_cache};
   LK_ASSIGN_OR_RETURN(const std::vector<int> blocks,
                       plan_kv_blocks(model.kv_layout(), demand, bytes));
   try {
@@ -154,7 +156,7 @@ void Engine::step(std::vector<TokenEvent>& events) {
   const size_t vocab = model_.info().vocab;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     Sequence& sequence = *plan.chunks[i].sequence;
-    sequence.computed += plan.chunks[i].count;
+    scheduler_.computed(plan.chunks[i]);
     try {
       take_rows(sequence, rows_[i], logits_.as<float>() + rows_[i].first * vocab, events);
     } catch (const std::exception& e) {
@@ -201,6 +203,7 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   const int vocab = model_.info().vocab;
   TokenEvent event;
   event.request = sequence.id;
+  event.cached_tokens = sequence.cached_tokens;
   for (int i = 0; i < rows.prompt_count; ++i, logits += vocab) {
     const int32_t next = sequence.tokens[rows.prompt_first + i + 1];
     event.prompt_logprobs.push_back(static_cast<float>(logits[next] - log_sum_exp(logits, vocab)));
@@ -216,6 +219,7 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   if (event.finish != FinishReason::kNone) {
     finish(sequence, std::move(event), events);
   } else if (rows.samples || rows.prompt_count > 0) {
+    sequence.cached_tokens = 0;
     events.push_back(std::move(event));
   }
 }
@@ -227,6 +231,7 @@ EngineStats Engine::stats() const {
   stats.paused = paused_;
   for (int g = 0; g < pools_.groups(); ++g)
     stats.free_blocks.push_back(pools_.pool(g).free_count());
+  stats.prefix = scheduler_.prefix_stats();
   stats.adapters = scheduler_.loads();
   return stats;
 }

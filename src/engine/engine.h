@@ -23,6 +23,7 @@ struct EngineOptions {
   int max_model_len = 0;      // tokens of prompt and output; 0: what the model was made for
   size_t kv_bytes = 0;        // KV cache at most; 0: half of the memory that is available
   int adapter_slots = 16;     // as ModelOptions::adapter_slots
+  bool prefix_cache = true;   // requests with the same beginning (and adapter) share its blocks
 };
 
 struct EngineStats {
@@ -32,6 +33,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // computed, again after a preemption
   uint64_t output_tokens = 0;
   uint64_t preemptions = 0;
+  PrefixStats prefix;
   std::vector<int> free_blocks;       // by KV group
   std::vector<AdapterLoad> adapters;  // with requests, the paused ones left out
 };

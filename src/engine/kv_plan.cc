@@ -10,6 +10,8 @@
 namespace lk {
 namespace {
 
+constexpr int kWindowsToKeep = 4;
+
 size_t total_bytes(const KvLayout& layout, const std::vector<int>& blocks) {
   size_t bytes = 0;
   for (size_t g = 0; g < blocks.size(); ++g)
@@ -45,6 +47,10 @@ size_t number_in(const std::string& path) {
 Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
                                         size_t bytes) {
   std::vector<int> blocks = blocks_for_sequences(layout, demand, demand.max_sequences);
+  if (demand.prefix_cache) {
+    const int most = *std::max_element(blocks.begin(), blocks.end());
+    for (int& count : blocks) count = std::min(most, kWindowsToKeep * count);
+  }
   if (total_bytes(layout, blocks) <= bytes) return blocks;
   const std::vector<int> least = blocks_for_sequences(layout, demand, 1);
   const size_t least_bytes = total_bytes(layout, least);

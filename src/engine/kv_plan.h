@@ -13,11 +13,14 @@ struct KvDemand {
   int max_sequences = 0;
   int max_length = 0;  // tokens of one sequence
   int max_step_tokens = 0;
+  bool prefix_cache = false;
 };
 
 // Blocks for `demand` in full if they take no more than `bytes`, otherwise fewer: groups with a
-// window keep what their windows take, the others share the rest. Errors: kResource if `bytes` do
-// not hold one sequence of max_length.
+// window keep what their windows take, the others share the rest. With a prefix cache the windows
+// get up to four times as much: a prefix can be taken up only where the window before its
+// end is still there, and a window's blocks come and go with every token. Errors: kResource if
+// `bytes` do not hold one sequence of max_length.
 Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
                                         size_t bytes);
 

@@ -1,6 +1,8 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 
@@ -98,24 +100,73 @@ void Scheduler::preempt_last() {
 bool Scheduler::fits(const Sequence& sequence) const {
   if (running_.empty()) return true;
   for (int g = 0; g < pools_.groups(); ++g) {
-    int64_t wanted =
+    const int64_t all =
         pools_.most_blocks(g, static_cast<int>(sequence.tokens.size()) + 1, options_.max_tokens);
+    int64_t wanted = std::max<int64_t>(0, all - sequence.blocks.held(g));
     for (const Sequence* other : running_) {
       const int chunk = std::min(other->pending(), options_.max_tokens);
-      const int all = pools_.most_blocks(g, static_cast<int>(other->tokens.size()), chunk);
-      wanted += std::max(0, all - other->blocks.held(g)) + 1;
+      const int most = pools_.most_blocks(g, static_cast<int>(other->tokens.size()), chunk);
+      wanted += std::max(0, most - other->blocks.held(g)) + 1;
     }
     if (wanted > pools_.pool(g).free_count()) return false;
   }
   return true;
 }
 
+void Scheduler::extend_keys(Sequence& sequence, size_t blocks) const {
+  const EngineAdapter* adapter = sequence.request.adapter.get();
+  while (sequence.keys.size() < blocks) {
+    const size_t i = sequence.keys.size();
+    const PrefixKey before =
+        i > 0 ? sequence.keys[i - 1]
+              : hasher_.root(adapter != nullptr, adapter ? adapter->identity : 0);
+    sequence.keys.push_back(hasher_.next(
+        before, std::span(sequence.tokens).subspan(i * kKvBlockTokens, kKvBlockTokens)));
+  }
+}
+
+// Takes what the cache has of `sequence`, but never its last token, nor prompt rows that are still
+// to be scored.
+void Scheduler::look_up(Sequence& sequence) {
+  if (!options_.prefix_cache) return;
+  int most = static_cast<int>(sequence.tokens.size()) - 1;
+  if (sequence.request.prompt_logprobs && sequence.scored < sequence.prompt_size - 1)
+    most = std::min(most, sequence.scored);
+  const size_t blocks = most / kKvBlockTokens;
+  extend_keys(sequence, blocks);
+  sequence.computed =
+      kKvBlockTokens * sequence.blocks.match(pools_, std::span(sequence.keys).first(blocks));
+}
+
+// Counts what `look_up` found for a sequence that is admitted for the first time.
+void Scheduler::count_look_up(Sequence& sequence) {
+  if (!options_.prefix_cache || std::exchange(sequence.looked_up, true)) return;
+  sequence.cached_tokens = sequence.computed;
+  prefix_stats_.queries += sequence.tokens.size();
+  prefix_stats_.hits += sequence.computed;
+}
+
+void Scheduler::computed(const Chunk& chunk) {
+  Sequence& sequence = *chunk.sequence;
+  const int before = sequence.computed / kKvBlockTokens;
+  sequence.computed += chunk.count;
+  const int now = sequence.computed / kKvBlockTokens;
+  if (!options_.prefix_cache || now == before) return;
+  extend_keys(sequence, now);
+  sequence.blocks.publish(pools_, std::span(sequence.keys).first(now), before);
+}
+
 void Scheduler::admit(Budget& budget) {
   while (static_cast<int>(running_.size()) < options_.max_sequences && budget.prefill > 0) {
     Sequence* sequence = lanes_.next();
-    if (!sequence || !fits(*sequence)) return;
-    const int count = chunk_size(*sequence, budget);
-    if (count == 0) return;
+    if (!sequence) return;
+    look_up(*sequence);
+    const int count = fits(*sequence) ? chunk_size(*sequence, budget) : 0;
+    if (count == 0) {
+      give_back(sequence);
+      return;
+    }
+    count_look_up(*sequence);
     LK_CHECK(sequence->blocks.reserve(pools_, sequence->computed, count));
     lanes_.admit(sequence, plan_.bindings);
     sequence->running = true;

@@ -25,6 +25,12 @@ struct SchedulerOptions {
   int max_prompt_rows = 512;  // prompt rows of one step that get logits; at least 1
   int adapter_slots = 16;
   int slot_patience = 256;  // steps
+  bool prefix_cache = true;
+};
+
+// Tokens that were looked for in the prefix cache by requests that came to run, and found.
+struct PrefixStats {
+  uint64_t queries = 0, hits = 0;
 };
 
 // `count` tokens of `sequence` from sequence->computed on.
@@ -55,13 +61,16 @@ class Scheduler {
   void resume(Sequence* sequence);
   // Slots to be emptied before the next step: their adapters are gone (lanes.h).
   std::vector<SlotBinding> release_unused();
-  // Every chunk's blocks are reserved. The caller advances `computed`. Not empty if there is
-  // anything to do.
+  // Every chunk's blocks are reserved. Not empty if there is anything to do.
   const StepPlan& plan();
+  // The chunk's keys and values are in the cache: advances `computed`, and full blocks can be
+  // shared from now on.
+  void computed(const Chunk& chunk);
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return lanes_.waiting(); }
   std::vector<AdapterLoad> loads() const { return lanes_.loads(); }
+  const PrefixStats& prefix_stats() const { return prefix_stats_; }
 
  private:
   struct Budget {
@@ -74,6 +83,9 @@ class Scheduler {
   bool fits(const Sequence& sequence) const;
   void preempt_last();
   void give_back(Sequence* sequence);
+  void extend_keys(Sequence& sequence, size_t blocks) const;
+  void look_up(Sequence& sequence);
+  void count_look_up(Sequence& sequence);
   void admit(Budget& budget);
 
   SchedulerOptions options_;
@@ -81,6 +93,8 @@ class Scheduler {
   AdapterLanes lanes_;
   std::vector<Sequence*> running_;  // by arrival
   uint64_t arrivals_ = 0;
+  PrefixHasher hasher_;
+  PrefixStats prefix_stats_;
   StepPlan plan_;
 };
 

@@ -1,5 +1,5 @@
 // A request's tokens and logprobs are the same bits alone and in any company, whatever the chunks,
-// and after a preemption.
+// after a preemption, and where the prefix cache had its beginning.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ struct Bits {
 
 // Runs every request through a new engine over `model` and returns what each got.
 std::vector<Bits> run(Model& model, const std::vector<Request>& requests,
-                      const EngineOptions& options, uint64_t& preemptions) {
+                      const EngineOptions& options, EngineStats& stats) {
   auto engine = Engine::create(model, {}, options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;
@@ -38,7 +38,7 @@ std::vector<Bits> run(Model& model, const std::vector<Request>& requests,
                                   event.prompt_logprobs.end());
     }
   }
-  preemptions = (*engine)->stats().preemptions;
+  stats = (*engine)->stats();
   return out;
 }
 
@@ -70,16 +70,15 @@ TEST(Company, BitsDoNotDependOnIt) {
     request.sampling.seed = static_cast<uint64_t>(i);
     requests.push_back(std::move(request));
   }
-  uint64_t preemptions = 0;
+  EngineStats stats;
   std::vector<Bits> alone;
   for (const Request& request : requests) {
     alone.push_back(run(**model, {request},
-                        {.max_model_len = 512, .kv_bytes = 64 << 20, .adapter_slots = 2},
-                        preemptions)
+                        {.max_model_len = 512, .kv_bytes = 64 << 20, .adapter_slots = 2}, stats)
                         .at(0));
   }
   EXPECT_EQ(run(**model, requests, {.max_model_len = 512, .kv_bytes = 64 << 20, .adapter_slots = 2},
-                preemptions),
+                stats),
             alone);
   EXPECT_EQ(run(**model, requests,
                 {.max_sequences = 5,
@@ -87,15 +86,32 @@ TEST(Company, BitsDoNotDependOnIt) {
                  .max_model_len = 512,
                  .kv_bytes = 64 << 20,
                  .adapter_slots = 2},
-                preemptions),
+                stats),
             alone);
   // Room for little more than one sequence of 305 tokens.
   EXPECT_EQ(
       run(**model, requests,
           {.max_step_tokens = 64, .max_model_len = 305, .kv_bytes = 900'000, .adapter_slots = 2},
-          preemptions),
+          stats),
       alone);
-  EXPECT_GT(preemptions, 0u);
+  EXPECT_GT(stats.preemptions, 0u);
+  // Each request again, after it has left its blocks in the cache.
+  std::vector<Request> twice = requests;
+  for (Request& request : twice) request.prompt_logprobs = false;
+  const std::vector<Request> once = twice;
+  twice.insert(twice.end(), once.begin(), once.end());
+  for (Bits& bits : alone) bits.prompt_logprobs.clear();
+  std::vector<Bits> expected = alone;
+  expected.insert(expected.end(), alone.begin(), alone.end());
+  EXPECT_EQ(run(**model, twice,
+                {.max_sequences = 3,
+                 .max_step_tokens = 40,
+                 .max_model_len = 512,
+                 .kv_bytes = 64 << 20,
+                 .adapter_slots = 2},
+                stats),
+            expected);
+  EXPECT_GT(stats.prefix.hits, 300u);
 }
 
 }  // namespace
