@@ -1,0 +1,63 @@
+// `lorikeet serve` as a process of its own on a free loopback port, and adapters for it. For tests
+// only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/serve/http_client.h"
+
+namespace lk {
+
+class ServerProcess {
+ public:
+  // Starts on the small model with `args` and waits until it is ready; see `failure` if it is not.
+  explicit ServerProcess(std::vector<std::string> args, double ready_seconds = 60);
+  ~ServerProcess();  // kills it if it still runs
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  bool ready() const { return ready_; }
+  int port() const { return port_; }
+  pid_t pid() const { return pid_; }
+  HttpClient client(double timeout_seconds = 120) const {
+    return HttpClient(port_, timeout_seconds);
+  }
+  void signal(int number);
+  // Waits for its end; exit code, 128 + signal, or -1 if it still runs after `seconds`.
+  int wait(double seconds);
+  std::string log() const;  // what it has written so far
+
+  size_t resident_bytes() const;                        // VmRSS
+  double cpu_seconds() const;                           // user and system
+  std::map<std::string, double> metrics() const;        // "name{labels}" -> value
+  double metric(const std::string& name_prefix) const;  // sum over all labels; 0 if absent
+
+ private:
+  int port_ = 0;
+  pid_t pid_ = -1;
+  bool ready_ = false;
+  std::string log_path_;
+};
+
+int free_port();
+std::string temporary_folder();  // removed at the end of the process
+
+// Copies an adapter of the small model into `folder`, its rank index rotated by `shift`: the same
+// function from other bytes, so that the right answer is known while identities differ.
+void rotate_adapter(const std::string& from, const std::string& folder, int shift);
+
+struct TaskRow {
+  std::string question, answer;
+};
+std::vector<TaskRow> task_rows(const std::string& task, int count);  // "sql", "json", "math"
+
+OrderedJson chat_body(const std::string& model, const std::string& question, int max_tokens = 80);
+// choices[0].message.content of an answer that did not stream, without white space at its ends.
+std::string chat_text(const HttpAnswer& answer);
+std::string trimmed(const std::string& text);
+
+}  // namespace lk
