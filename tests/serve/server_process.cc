@@ -30,6 +30,14 @@ std::string slurp(const std::string& path) {
 
 void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
+size_t status_bytes(pid_t pid, const std::string& field) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field)) return std::stoul(line.substr(field.size())) * 1024;
+  }
+  return 0;
+}
+
 struct Folders {
   std::vector<std::string> paths;
   ~Folders() {
@@ -63,10 +71,14 @@ std::string temporary_folder() {
   return path;
 }
 
-ServerProcess::ServerProcess(std::vector<std::string> args, double ready_seconds)
+ServerProcess::ServerProcess(const std::vector<std::string>& args, double ready_seconds)
+    : ServerProcess(std::string(LK_BINARY_DIR) + "/bin/lorikeet",
+                    std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4", args,
+                    ready_seconds) {}
+
+ServerProcess::ServerProcess(const std::string& binary, const std::string& model,
+                             const std::vector<std::string>& args, double ready_seconds)
     : port_(free_port()), log_path_(temporary_folder() + "/log") {
-  const std::string binary = std::string(LK_BINARY_DIR) + "/bin/lorikeet";
-  const std::string model = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
   std::vector<std::string> all = {binary, "serve", model, "--port", std::to_string(port_)};
   all.insert(all.end(), args.begin(), args.end());
   std::vector<char*> argv;
@@ -114,12 +126,20 @@ int ServerProcess::wait(double seconds) {
 
 std::string ServerProcess::log() const { return slurp(log_path_); }
 
-size_t ServerProcess::resident_bytes() const {
-  std::ifstream status(fmt::format("/proc/{}/status", pid_));
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
+size_t ServerProcess::resident_bytes() const { return status_bytes(pid_, "VmRSS:"); }
+
+size_t ServerProcess::peak_bytes() const { return status_bytes(pid_, "VmHWM:"); }
+
+std::map<std::string, double> ServerProcess::thread_cpu_seconds() const {
+  std::map<std::string, double> out;
+  std::error_code error;
+  for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", pid_), error)) {
+    std::string name = slurp(task.path() / "comm");
+    if (!name.empty()) name.pop_back();
+    // The first field is nanoseconds on a CPU.
+    out[name] += std::strtod(slurp(task.path() / "schedstat").c_str(), nullptr) * 1e-9;
   }
-  return 0;
+  return out;
 }
 
 double ServerProcess::cpu_seconds() const {

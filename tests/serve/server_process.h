@@ -1,5 +1,5 @@
 // `lorikeet serve` as a process of its own on a free loopback port, and adapters for it. For tests
-// only.
+// and benchmarks.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,11 @@ namespace lk {
 
 class ServerProcess {
  public:
-  // Starts on the small model with `args` and waits until it is ready; see `failure` if it is not.
-  explicit ServerProcess(std::vector<std::string> args, double ready_seconds = 60);
+  // Starts BINARY serve MODEL ARGS and waits until it is ready; see `log` if it is not.
+  ServerProcess(const std::string& binary, const std::string& model,
+                const std::vector<std::string>& args, double ready_seconds);
+  // The program that was built, on the small model.
+  explicit ServerProcess(const std::vector<std::string>& args, double ready_seconds = 60);
   ~ServerProcess();  // kills it if it still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -31,8 +34,11 @@ class ServerProcess {
   int wait(double seconds);
   std::string log() const;  // what it has written so far
 
-  size_t resident_bytes() const;                        // VmRSS
-  double cpu_seconds() const;                           // user and system
+  size_t resident_bytes() const;  // VmRSS
+  size_t peak_bytes() const;      // VmHWM
+  double cpu_seconds() const;     // user and system
+  // CPU seconds of its threads by name; several of one name together.
+  std::map<std::string, double> thread_cpu_seconds() const;
   std::map<std::string, double> metrics() const;        // "name{labels}" -> value
   double metric(const std::string& name_prefix) const;  // sum over all labels; 0 if absent
 
