@@ -24,7 +24,7 @@ struct Settings {
   std::vector<std::string> flags;
 };
 
-struct Result {
+struct LoadResult {
   double tokens_per_second = 0;
   std::vector<double> first, gaps;  // seconds
   double outside_us = 0;            // CPU microseconds a token outside the forward pass
@@ -50,9 +50,9 @@ double outside_seconds(const ServerProcess& server) {
 }
 
 // `models[i]` is asked by client i.
-Result load(const ServerProcess& server, const Settings& settings,
-            const std::vector<std::string>& models, unsigned seed) {
-  Result result;
+LoadResult load(const ServerProcess& server, const Settings& settings,
+                const std::vector<std::string>& models, unsigned seed) {
+  LoadResult result;
   std::mutex mutex;
   std::vector<std::thread> clients;
   const double cpu = outside_seconds(server);
@@ -152,11 +152,11 @@ int main(int argc, char** argv) {
     for (int i = 0; i < settings.clients; ++i)
       modes.back().second.push_back("a" + std::to_string(i % kAdapters));
   }
-  std::vector<std::vector<Result>> results(modes.size());
+  std::vector<std::vector<LoadResult>> results(modes.size());
   for (int round = -1; round < settings.rounds; ++round) {  // the first one warms up
     for (size_t m = 0; m < modes.size(); ++m) {
-      Result result = load(server, settings, modes[m].second,
-                           static_cast<unsigned>(round * 16 + static_cast<int>(m) + 100));
+      LoadResult result = load(server, settings, modes[m].second,
+                               static_cast<unsigned>(round * 16 + static_cast<int>(m) + 100));
       if (round >= 0) results[m].push_back(std::move(result));
     }
   }
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   for (size_t m = 0; m < modes.size(); ++m) {
     std::vector<double> rates, outside, first, gaps;
     int lost = 0;
-    for (const Result& result : results[m]) {
+    for (const LoadResult& result : results[m]) {
       rates.push_back(result.tokens_per_second);
       outside.push_back(result.outside_us);
       first.insert(first.end(), result.first.begin(), result.first.end());

@@ -147,7 +147,9 @@ TEST_F(Clients, V01_RubbishOnThePort) {
   }
   for (const std::string& bytes : rubbish) {
     const std::string answer = send_raw(server_->port(), bytes, 0.3);
-    if (!answer.empty()) EXPECT_TRUE(answer.starts_with("HTTP/1.")) << answer.substr(0, 80);
+    if (!answer.empty()) {
+      EXPECT_TRUE(answer.starts_with("HTTP/1.")) << answer.substr(0, 80);
+    }
     EXPECT_EQ(answer.find("HTTP/1.1 5"), std::string::npos) << answer.substr(0, 200);
   }
   EXPECT_EQ(server_->client(5).get("/health").status, 200);
@@ -255,7 +257,9 @@ TEST_F(Clients, V09_LengthsAroundEveryBorder) {
                               {"temperature", 0}};
     const HttpAnswer answer = server_->client().post("/v1/completions", body);
     EXPECT_EQ(answer.status, length + 1 <= context ? 200 : 400) << length << answer.body;
-    if (answer.status == 400) EXPECT_EQ(answer.json()["error"]["code"], "context_length_exceeded");
+    if (answer.status == 400) {
+      EXPECT_EQ(answer.json()["error"]["code"], "context_length_exceeded");
+    }
   }
 }
 

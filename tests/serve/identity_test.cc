@@ -153,7 +153,9 @@ TEST_F(Identity, F02_G06_G11_AReloadedNameNeverMeetsOldKeysAndValues) {
     const HttpAnswer answer = ask(*server_, "t", row.question);
     EXPECT_EQ(chat_text(answer), row.answer) << "round " << round;
     const std::string who = answer.json()["system_fingerprint"];
-    if (fingerprints.contains(task)) EXPECT_EQ(fingerprints[task], who);
+    if (fingerprints.contains(task)) {
+      EXPECT_EQ(fingerprints[task], who);
+    }
     fingerprints[task] = who;
   }
   EXPECT_NE(fingerprints["sql"], fingerprints["json"]);
