@@ -8,6 +8,7 @@
 #include "cli/inspect.h"
 #include "cli/output.h"
 #include "cli/run.h"
+#include "cli/serve.h"
 #include "cli/synth.h"
 
 namespace lk {
@@ -16,6 +17,7 @@ namespace {
 int dispatch(int argc, const char* const* argv) {
   const auto parsed = parse_flags(argc, argv);
   if (const auto* run = std::get_if<RunOptions>(&parsed)) return run_command(*run);
+  if (const auto* serve = std::get_if<ServeOptions>(&parsed)) return serve_command(*serve);
   if (const auto* inspect = std::get_if<InspectOptions>(&parsed)) return inspect_command(*inspect);
   if (const auto* synth = std::get_if<SynthCommandOptions>(&parsed)) return synth_command(*synth);
   const auto& usage = std::get<UsageText>(parsed);

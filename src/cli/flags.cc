@@ -3,14 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/serve_flags.h"
 #include "model/synth.h"
 
 namespace lk {
 namespace {
-
-#ifndef LORIKEET_VERSION
-#define LORIKEET_VERSION "0.1.0"
-#endif
 
 constexpr int kMost = 1 << 30;
 
@@ -167,19 +164,40 @@ std::string wrong_command(const CLI::App& app, int argc, const char* const* argv
   return fmt::format("there is no command '{}'; known are: {}", word, names);
 }
 
+Result<std::vector<std::string>> arguments(int argc, const char* const* argv) {
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  if (args.empty() || args[0] != "serve") return args;
+  LK_ASSIGN_OR_RETURN(std::vector<std::string> rest,
+                      normalize_serve_args({args.begin() + 1, args.end()}));
+  rest.insert(rest.begin(), "serve");
+  return rest;
+}
+
+ParsedFlags finished(ServeOptions serve) {
+  if (const Status good = finish_serve_flags(serve); !good) {
+    return UsageText{"lorikeet: " + good.error().message + " (see lorikeet serve --help)\n",
+                     kExitUsage};
+  }
+  return serve;
+}
+
 }  // namespace
 
 ParsedFlags parse_flags(int argc, const char* const* argv) {
   RunOptions run;
   InspectOptions inspect;
   SynthCommandOptions synth;
+  ServeOptions serve;
   CLI::App app("Many LoRA adapters on one quantized Mixture-of-Experts language model.",
                "lorikeet");
-  app.set_version_flag("--version", "lorikeet " LORIKEET_VERSION);
+  app.set_version_flag("--version", std::string("lorikeet ") + kVersion);
   app.require_subcommand(1);
   CLI::App* run_command =
       app.add_subcommand("run", "Answer prompts on the command line, or a file of them");
   add_run(*run_command, run);
+  CLI::App* serve_command = app.add_subcommand(
+      "serve", "Answer requests over HTTP as OpenAI's API does, each with the adapter it names");
+  add_serve_flags(*serve_command, serve);
   CLI::App* inspect_command = app.add_subcommand(
       "inspect",
       "Say what a model is made of, what memory it takes, what runs it, and whether adapters fit");
@@ -192,16 +210,21 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   inspect_command->footer(kInspectCodes);
   if (const std::string wrong = wrong_command(app, argc, argv); !wrong.empty())
     return UsageText{"lorikeet: " + wrong + " (see lorikeet --help)\n", kExitUsage};
+  const auto args = arguments(argc, argv);
+  if (!args) {
+    return UsageText{"lorikeet: " + args.error().message + " (see lorikeet --help)\n", kExitUsage};
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(args->rbegin(), args->rend()));
   } catch (const CLI::CallForVersion&) {
-    return UsageText{"lorikeet " LORIKEET_VERSION "\n", kExitGood};
+    return UsageText{std::string("lorikeet ") + kVersion + "\n", kExitGood};
   } catch (const CLI::CallForHelp&) {
     return UsageText{app.help(), kExitGood};
   } catch (const CLI::ParseError& error) {
     return UsageText{"lorikeet: " + one_sentence(error.what()) + " (see lorikeet --help)\n",
                      kExitUsage};
   }
+  if (serve_command->parsed()) return finished(std::move(serve));
   if (inspect_command->parsed()) return inspect;
   if (synth_command->parsed()) return synth;
   return run;

@@ -12,6 +12,8 @@
 
 namespace lk {
 
+inline constexpr const char* kVersion = "0.1.0";
+
 struct LoraFlag {
   std::string name, path;
 };
@@ -57,6 +59,40 @@ struct InspectOptions {
   ModelFlags model;
   bool json = false;
 };
+
+struct ServeOptions {
+  ModelFlags model;        // its `lora` is empty
+  std::string model_flag;  // --model; the word MODEL wins
+  std::string revision;
+  std::string kv_dtype = "bf16", orientation = "auto";
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::vector<std::string> api_keys, admin_api_keys;
+  std::vector<std::string> served_names;
+  std::vector<std::string> lora_modules;  // NAME=PATH or JSON
+  std::string lora_dir;
+  std::vector<std::string> lora_roots, lora_hub_allow;
+  bool allow_runtime_lora = false;
+  int max_loras = 16, max_cpu_loras = 0;
+  uint64_t adapter_memory = 0, kv_cache_memory = 0;  // bytes; 0: from what the machine has
+  int threads = 0;
+  int max_num_seqs = 32;
+  std::optional<int> max_model_len, max_num_batched_tokens;
+  bool prefix_caching = true;
+  std::string moe_backend = "auto";
+  std::string chat_template, reasoning_parser, tool_call_parser;
+  std::string generation_config = "auto";  // "auto", "vllm", or a folder
+  std::optional<int64_t> seed;
+  int max_logprobs = 20;
+  int max_queue = -1;
+  double request_timeout = 0, shutdown_timeout = 0;  // seconds; 0: none
+  bool log_requests = false, log_prompts = false;
+  std::vector<std::string> notes;  // what flags of other servers mean here
+};
+
+// `--lora-modules` values, NAME=PATH or {"name", "path", "base_model_name"}; an error names what is
+// wrong with one, or a name used twice.
+Result<std::vector<LoraFlag>> parse_lora_modules(const std::vector<std::string>& values);
 
 struct SynthCommandOptions {
   std::string preset, folder;

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <random>
+
+#include "server/api/sampling_fields.h"
 
 namespace lk {
 namespace {
@@ -178,23 +179,19 @@ void override_with(const std::optional<T>& flag, U& value) {
 
 }  // namespace
 
-uint64_t random_seed() {
-  static std::mt19937_64 generator(std::random_device{}());
-  return generator();
-}
-
 void default_max_tokens(Request& request, int max_model_len) {
   const auto left = max_model_len - static_cast<int64_t>(request.prompt.size());
   request.max_tokens = static_cast<int>(std::clamp<int64_t>(left, 1, kDefaultMaxTokens));
 }
 
-Result<RequestDefaults> request_defaults(const RunOptions& options, const HfConfig& config) {
-  RequestDefaults defaults;
-  SamplingParams& sampling = defaults.request.sampling;
+Result<SamplingParams> sampling_defaults(const SamplingFlags& flags, const HfConfig& config,
+                                         SamplingParams sampling) {
   if (config.generation_config) {
     const JsonFields fields(*config.generation_config, "generation_config.json");
     LK_ASSIGN_OR_RETURN(const bool sample, fields.boolean_or("do_sample", true));
-    if (sample) {
+    if (!sample) {
+      sampling.temperature = 0;
+    } else {
       LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampling.temperature));
       LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampling.top_p));
       LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampling.min_p));
@@ -205,14 +202,20 @@ Result<RequestDefaults> request_defaults(const RunOptions& options, const HfConf
     if (const Status good = check_sampling(sampling); !good)
       return invalid("generation_config.json: {}", good.error().message);
   }
-  override_with(options.sampling.temperature, sampling.temperature);
-  override_with(options.sampling.top_p, sampling.top_p);
-  override_with(options.sampling.min_p, sampling.min_p);
-  override_with(options.sampling.top_k, sampling.top_k);
-  override_with(options.sampling.repetition_penalty, sampling.repetition_penalty);
-  override_with(options.sampling.presence_penalty, sampling.presence_penalty);
-  override_with(options.sampling.frequency_penalty, sampling.frequency_penalty);
+  override_with(flags.temperature, sampling.temperature);
+  override_with(flags.top_p, sampling.top_p);
+  override_with(flags.min_p, sampling.min_p);
+  override_with(flags.top_k, sampling.top_k);
+  override_with(flags.repetition_penalty, sampling.repetition_penalty);
+  override_with(flags.presence_penalty, sampling.presence_penalty);
+  override_with(flags.frequency_penalty, sampling.frequency_penalty);
   LK_RETURN_IF_ERROR(check_sampling(sampling));
+  return sampling;
+}
+
+Result<RequestDefaults> request_defaults(const RunOptions& options, const HfConfig& config) {
+  RequestDefaults defaults;
+  LK_ASSIGN_OR_RETURN(defaults.request.sampling, sampling_defaults(options.sampling, config, {}));
   if (options.sampling.seed) defaults.seed = static_cast<uint64_t>(*options.sampling.seed);
   defaults.request.stop = options.stop;
   defaults.request.ignore_eos = options.ignore_eos;

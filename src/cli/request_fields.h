@@ -28,6 +28,11 @@ struct RequestDefaults {
 // do_sample false: greedy. Errors: a value out of range.
 Result<RequestDefaults> request_defaults(const RunOptions& options, const HfConfig& config);
 
+// Sampling as generation_config.json (if there is one) and then the flags want it; `start` where
+// neither says anything; do_sample false means temperature 0. Errors: a value out of range.
+Result<SamplingParams> sampling_defaults(const SamplingFlags& flags, const HfConfig& config,
+                                         SamplingParams start);
+
 // One line of input, its prompt not encoded yet.
 struct LineRequest {
   Request request;  // without prompt and adapter
@@ -50,7 +55,6 @@ struct ParsedLine {
 ParsedLine parse_line(std::string_view text, const std::string& what,
                       const RequestDefaults& defaults);
 
-uint64_t random_seed();
 // Fills in max_tokens where nobody gave one.
 void default_max_tokens(Request& request, int max_model_len);
 

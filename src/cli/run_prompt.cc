@@ -2,6 +2,7 @@
 
 #include "cli/answer.h"
 #include "cli/run.h"
+#include "server/api/sampling_fields.h"
 
 namespace lk {
 namespace {

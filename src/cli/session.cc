@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "adapters/adapter.h"
@@ -13,67 +12,14 @@ namespace {
 
 constexpr int kMostSlots = 16;
 
-uint64_t file_bytes(const std::string& path) {
-  std::error_code missing;
-  const uintmax_t bytes = std::filesystem::file_size(path, missing);
-  return missing ? 0 : bytes;
-}
-
-// Runs `load`; where memory does not suffice, the error names what was loaded from a file of
-// `bytes`.
-template <typename Load>
-auto within_memory(const std::string& what, uint64_t bytes, Load&& load) -> decltype(load()) {
-  try {
-    return load();
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorKind::kResource, "memory ran out while {} of {} bytes was loaded", what,
-                bytes);
-  }
-}
-
 }  // namespace
-
-Status check_model_folder(const std::string& model) {
-  std::error_code error;
-  if (std::filesystem::is_directory(model, error)) return {};
-  return fail(ErrorKind::kNotFound,
-              "there is no model folder '{}': give the path of a folder with config.json and "
-              "safetensors files",
-              model);
-}
 
 Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   LK_RETURN_IF_ERROR(check_model_folder(options.model.model));
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
   std::unique_ptr<Session> session(new Session);
-  const std::string& folder = options.model.model;
-  const std::string tokenizer = folder + "/tokenizer.json";
-  LK_ASSIGN_OR_RETURN(session->tokenizer_, within_memory(tokenizer, file_bytes(tokenizer), [&] {
-                        return Tokenizer::load(tokenizer);
-                      }));
-  auto chat_template = ChatTemplate::load(folder);
-  if (chat_template) {
-    session->template_ = std::move(*chat_template);
-  } else {
-    session->no_template_ = chat_template.error();
-  }
-
-  StatusLine status;
-  ModelOptions model_options;
-  model_options.kernels = options.model.kernels;
-  model_options.threads = options.threads;
-  model_options.kv_type = options.model.kv_type;
-  model_options.adapter_slots = std::min<int>(kMostSlots, static_cast<int>(lora.size()));
-  model_options.progress = [&status](size_t done, size_t total) {
-    if (status.due())
-      status.show("loading the model " +
-                  progress_bar(static_cast<double>(done) /
-                               static_cast<double>(std::max<size_t>(1, total))));
-  };
-  LK_ASSIGN_OR_RETURN(session->model_, Model::load(folder, model_options));
-  status.clear();
-  const ModelInfo& info = session->model_->info();
-  for (const std::string& warning : info.warnings) print_warning(warning);
+  const int slots = std::min<int>(kMostSlots, static_cast<int>(lora.size()));
+  LK_ASSIGN_OR_RETURN(session->parts_, load_model_parts(options.model, options.threads, slots));
   LK_RETURN_IF_ERROR(session->load_adapters(options, lora));
 
   EngineOptions engine_options;
@@ -81,11 +27,12 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
       std::max(engine_options.max_step_tokens, options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len;
-  engine_options.adapter_slots = model_options.adapter_slots;
-  LK_ASSIGN_OR_RETURN(
-      session->engine_,
-      Engine::create(*session->model_, make_vocabulary(session->tokenizer_, info.vocab),
-                     engine_options));
+  engine_options.adapter_slots = slots;
+  LK_ASSIGN_OR_RETURN(session->engine_,
+                      Engine::create(*session->parts_.model,
+                                     make_vocabulary(session->parts_.tokenizer,
+                                                     session->parts_.model->info().vocab),
+                                     engine_options));
   return session;
 }
 
@@ -103,12 +50,12 @@ Status Session::load_adapters(const RunOptions& options, const std::vector<LoraF
 Result<std::shared_ptr<const EngineAdapter>> Session::load_adapter(
     const LoraFlag& flag, const AdapterLoadOptions& options) {
   LK_ASSIGN_OR_RETURN(std::shared_ptr<const Adapter> adapter,
-                      load_peft_adapter(flag.path, flag.name, model_->linears(), options));
+                      load_peft_adapter(flag.path, flag.name, parts_.model->linears(), options));
   for (const std::string& warning : adapter->warnings)
     print_warning(fmt::format("adapter {}: {}", flag.name, warning));
   const uint64_t identity = adapter->identity;
   return std::make_shared<const EngineAdapter>(
-      EngineAdapter{flag.name, identity, model_->prepare_adapter(std::move(adapter))});
+      EngineAdapter{flag.name, identity, parts_.model->prepare_adapter(std::move(adapter))});
 }
 
 Result<std::shared_ptr<const EngineAdapter>> Session::adapter(const std::string& name) const {
@@ -122,16 +69,17 @@ Result<std::shared_ptr<const EngineAdapter>> Session::adapter(const std::string&
 }
 
 Result<std::vector<int32_t>> Session::encode_prompt(std::string_view text) const {
-  return tokenizer_->encode(text);
+  return parts_.tokenizer->encode(text);
 }
 
 Result<std::vector<int32_t>> Session::encode_chat(const OrderedJson& messages,
                                                   const OrderedJson& tools,
                                                   const OrderedJson& extra_variables) const {
-  if (!template_) return tl::unexpected<Error>(no_template_);
-  LK_ASSIGN_OR_RETURN(const std::string text, template_->render(messages, tools, extra_variables,
-                                                                /*add_generation_prompt=*/true));
-  return tokenizer_->encode(text, {.add_special_tokens = false});
+  if (!parts_.chat_template) return tl::unexpected<Error>(parts_.no_template);
+  LK_ASSIGN_OR_RETURN(const std::string text,
+                      parts_.chat_template->render(messages, tools, extra_variables,
+                                                   /*add_generation_prompt=*/true));
+  return parts_.tokenizer->encode(text, {.add_special_tokens = false});
 }
 
 }  // namespace lk

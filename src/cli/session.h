@@ -10,16 +10,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cli/model_parts.h"
 #include "cli/options.h"
 #include "engine/engine.h"
-#include "model/model.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace lk {
-
-// Errors: kNotFound, in one sentence, if `model` is no folder.
-Status check_model_folder(const std::string& model);
 
 class Session {
  public:
@@ -43,10 +38,7 @@ class Session {
   Result<std::shared_ptr<const EngineAdapter>> load_adapter(const LoraFlag& flag,
                                                             const AdapterLoadOptions& options);
 
-  std::unique_ptr<Model> model_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> template_;
-  Error no_template_;  // why there is no template
+  ModelParts parts_;
   std::map<std::string, std::shared_ptr<const EngineAdapter>> adapters_;
   std::unique_ptr<Engine> engine_;
 };

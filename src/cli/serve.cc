@@ -1,0 +1,240 @@
+#include "cli/serve.h"
+
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <sstream>
+
+#include "cli/model_parts.h"
+#include "cli/output.h"
+#include "cli/request_fields.h"
+#include "engine/kv_plan.h"
+#include "hub/resolve.h"
+#include "server/server.h"
+
+namespace lk {
+namespace {
+
+constexpr const char* kKeyVariable = "LORIKEET_API_KEY";
+
+std::string human_bytes(size_t bytes) {
+  if (bytes >= size_t{1} << 30) return fmt::format("{:.1f} GiB", bytes / 1073741824.0);
+  return fmt::format("{:.0f} MiB", bytes / 1048576.0);
+}
+
+void say(const std::string& line) { print_error(line); }
+
+// A hub id's folder, with a progress bar while it is fetched.
+Result<std::string> folder_of(const std::string& name, const std::string& revision, bool adapter) {
+  StatusLine status;
+  ResolveOptions options;
+  options.warn = [](const std::string& sentence) { print_warning(sentence); };
+  options.cancelled = [] { return interrupted(); };
+  options.progress = [&status, &name](uint64_t done, uint64_t total) {
+    if (!status.due()) return;
+    status.show(fmt::format("fetching {} {}", name,
+                            progress_bar(static_cast<double>(done) /
+                                         static_cast<double>(std::max<uint64_t>(1, total)))));
+  };
+  return adapter ? resolve_adapter(name, revision, options)
+                 : resolve_model(name, revision, options);
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return fail(ErrorKind::kNotFound, "cannot read the file {}", path);
+  }
+  return text.str();
+}
+
+// How the machine's memory is shared out: what is left beside the loaded model.
+struct MemoryPlan {
+  size_t available = 0, kv = 0, adapters = 0;
+};
+
+Result<MemoryPlan> plan_memory(const ServeOptions& options) {
+  MemoryPlan plan;
+  plan.available = available_memory();
+  plan.kv = options.kv_cache_memory != 0 ? options.kv_cache_memory : plan.available / 2;
+  plan.adapters = options.adapter_memory != 0 ? options.adapter_memory : plan.available / 4;
+  if (plan.kv + plan.adapters > plan.available) {
+    return invalid(
+        "--kv-cache-memory ({}) and --adapter-memory ({}) are more than the {} that are left "
+        "beside the model",
+        human_bytes(plan.kv), human_bytes(plan.adapters), human_bytes(plan.available));
+  }
+  return plan;
+}
+
+Result<ServedModel> served_model(const ServeOptions& options, const std::string& folder,
+                                 ModelParts& parts) {
+  ServedModel served;
+  served.names = options.served_names;
+  if (served.names.empty()) served.names = {options.model.model};
+  served.root = options.model.model;
+  served.created = std::time(nullptr);
+  served.info = parts.model->info();
+  served.tokenizer = parts.tokenizer;
+  served.no_template = parts.no_template;
+  std::string source;
+  if (!options.chat_template.empty()) {
+    LK_ASSIGN_OR_RETURN(source, read_file(options.chat_template));
+    LK_ASSIGN_OR_RETURN(served.chat_template, ChatTemplate::parse(source, options.chat_template));
+  } else {
+    served.chat_template = std::move(parts.chat_template);
+  }
+  LK_ASSIGN_OR_RETURN(HfConfig config, HfConfig::read(folder));
+  if (options.generation_config == "vllm") {
+    config.generation_config = nullptr;
+  } else if (options.generation_config != "auto") {
+    LK_ASSIGN_OR_RETURN(Json generation,
+                        read_json_file(options.generation_config + "/generation_config.json"));
+    config.generation_config = std::make_shared<const Json>(std::move(generation));
+  }
+  SamplingParams start;
+  start.temperature = 1;  // the API's default, where run's is greedy
+  LK_ASSIGN_OR_RETURN(served.defaults.sampling, sampling_defaults({}, config, start));
+  if (options.seed) served.seed = static_cast<uint64_t>(*options.seed);
+  served.max_logprobs = options.max_logprobs;
+  return served;
+}
+
+Status load_adapters(const std::vector<LoraFlag>& flags, AdapterStore& store) {
+  std::vector<std::future<Status>> loads;
+  for (const LoraFlag& flag : flags) {
+    LK_ASSIGN_OR_RETURN(const std::string folder, folder_of(flag.path, "", /*adapter=*/true));
+    auto promise = std::make_shared<std::promise<Status>>();
+    loads.push_back(promise->get_future());
+    store.load(
+        flag.name, folder, /*replace=*/false,
+        [promise, name = flag.name](Result<AdapterStore::Adapters> done) {
+          if (done) return promise->set_value({});
+          promise->set_value(tl::unexpected<Error>(
+              Error{done.error().kind, fmt::format("adapter {}: {}", name, done.error().message)}));
+        });
+  }
+  Status all;
+  for (auto& load : loads) {
+    if (Status one = load.get(); !one && all) all = std::move(one);
+  }
+  return all;
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+Result<ServerOptions> server_options(const ServeOptions& options) {
+  ServerOptions server;
+  server.version = kVersion;
+  server.http.host = options.host;
+  server.http.port = options.port;
+  server.keys = {options.api_keys, options.admin_api_keys};
+  const char* key = std::getenv(kKeyVariable);
+  if (server.keys.infer.empty() && key != nullptr && *key != '\0') server.keys.infer = {key};
+  server.generation.max_running = options.max_num_seqs;
+  server.generation.max_queue = options.max_queue;
+  server.generation.request_timeout = milliseconds(options.request_timeout);
+  server.shutdown_timeout = milliseconds(options.shutdown_timeout);
+  server.paths.roots = options.lora_roots;
+  if (!options.lora_dir.empty()) server.paths.roots.push_back(options.lora_dir);
+  LK_ASSIGN_OR_RETURN(const HubSettings hub, hub_settings_from_environment());
+  server.paths.roots.push_back(hub.cache);
+  server.paths.hub_patterns = options.lora_hub_allow;
+  server.allow_runtime_lora = options.allow_runtime_lora;
+  server.max_loras = options.max_loras;
+  server.log_requests = options.log_requests;
+  server.log_prompts = options.log_prompts;
+  return server;
+}
+
+void print_plan(const ServeOptions& options, const ModelParts& parts, const ServedModel& served,
+                const MemoryPlan& memory, const std::vector<AdapterStatus>& adapters,
+                const std::vector<int>& blocks) {
+  const ModelInfo& info = served.info;
+  say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}, {} threads",
+                  fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
+                  human_bytes(info.weight_bytes), parts.model->kernels().name(),
+                  parts.model->kernels().threads()));
+  say(
+      fmt::format("KV cache at most {} (blocks: {}), adapters at most {}, of {} left; {} requests "
+                  "at once, context {}",
+                  human_bytes(memory.kv), fmt::join(blocks, " + "), human_bytes(memory.adapters),
+                  human_bytes(memory.available), options.max_num_seqs, served.max_model_len));
+  std::vector<std::string> names;
+  for (const AdapterStatus& adapter : adapters) {
+    names.push_back(fmt::format("{} (rank {}, {})", adapter.name, adapter.max_rank,
+                                human_bytes(adapter.bytes)));
+    for (const std::string& warning : adapter.warnings) {
+      print_warning(fmt::format("adapter {}: {}", adapter.name, warning));
+    }
+  }
+  say(fmt::format("adapters: {}{}{}",
+                  names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
+                  options.lora_dir.empty() ? "" : ", others from " + options.lora_dir,
+                  options.allow_runtime_lora ? ", may be loaded over the API" : ""));
+}
+
+Result<int> serve(const ServeOptions& options) {
+  for (const std::string& note : options.notes) say(note);
+  LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_modules(options.lora_modules));
+  LK_ASSIGN_OR_RETURN(ServerOptions server_opts, server_options(options));
+  ModelFlags flags = options.model;
+  LK_ASSIGN_OR_RETURN(flags.model, folder_of(flags.model, options.revision, /*adapter=*/false));
+  if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir)) {
+    return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
+  }
+
+  LK_ASSIGN_OR_RETURN(ModelParts parts,
+                      load_model_parts(flags, options.threads, options.max_loras));
+  LK_ASSIGN_OR_RETURN(ServedModel served, served_model(options, flags.model, parts));
+  LK_ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(options));
+
+  EngineOptions engine_options;
+  engine_options.max_sequences = options.max_num_seqs;
+  engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
+      std::max(engine_options.max_step_tokens, options.max_num_seqs));
+  engine_options.max_model_len = options.max_model_len.value_or(0);
+  engine_options.kv_bytes = memory.kv;
+  engine_options.adapter_slots = options.max_loras;
+  engine_options.prefix_cache = options.prefix_caching;
+  LK_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      Engine::create(*parts.model, make_vocabulary(parts.tokenizer, served.info.vocab),
+                     engine_options));
+  served.max_model_len = engine->max_model_len();
+
+  AdapterStoreOptions store_options;
+  store_options.max_bytes = memory.adapters;
+  store_options.max_resident = options.max_cpu_loras;
+  store_options.directory = options.lora_dir;
+  store_options.load = flags.adapter_options;
+  auto store = std::make_unique<AdapterStore>(*parts.model, store_options);
+  LK_RETURN_IF_ERROR(load_adapters(lora, *store));
+  print_plan(options, parts, served, memory, store->list(), engine->stats().free_blocks);
+
+  raise_file_limit();
+  Server server(served, std::move(engine), std::move(store), std::move(server_opts));
+  LK_RETURN_IF_ERROR(server.listen());
+  const bool local = options.host == "127.0.0.1" || options.host == "localhost";
+  say(fmt::format("ready on {}{}", server.address(),
+                  local ? " (this machine alone; --host 0.0.0.0 lets others in)" : ""));
+  return server.run() ? kExitGood : kExitFailed;
+}
+
+}  // namespace
+
+int serve_command(const ServeOptions& options) {
+  const Result<int> code = serve(options);
+  if (code) return *code;
+  print_error(code.error().message);
+  return kExitUsage;
+}
+
+}  // namespace lk

@@ -1,0 +1,127 @@
+#include "server/server.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+
+#include "server/metrics.h"
+#include "server/routes.h"
+
+namespace lk {
+namespace {
+
+constexpr int kTextThreads = 2;
+constexpr int kKilled = 130;
+constexpr std::chrono::milliseconds kDrainPoll{20};
+constexpr std::chrono::seconds kLastBytes{2};  // for answers that were cut short to go out
+
+class EngineBackend : public GenerationBackend {
+ public:
+  EngineBackend(EngineService& engine, AdapterStore& adapters)
+      : engine_(engine), adapters_(adapters) {}
+  Result<std::vector<RequestId>> submit(std::vector<Request> requests) override {
+    return engine_.submit(std::move(requests));
+  }
+  void cancel(RequestId id) override { engine_.cancel(id); }
+  void pause(RequestId id) override { engine_.pause(id); }
+  void resume(RequestId id) override { engine_.resume(id); }
+  AdapterStore::Adapters find(const std::string& name) override { return adapters_.find(name); }
+  void resolve(const std::string& name, AdapterStore::Done done) override {
+    adapters_.resolve(name, std::move(done));
+  }
+
+ private:
+  EngineService& engine_;
+  AdapterStore& adapters_;
+};
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const ServedModel& served, std::unique_ptr<Engine> made, std::unique_ptr<AdapterStore> store,
+       ServerOptions opts)
+      : options(std::move(opts)),
+        adapters(std::move(store)),
+        engine(std::move(made),
+               [this](std::vector<TokenEvent>&& events) {
+                 loop.post([this, events = std::move(events)]() mutable {
+                   generations.deliver(std::move(events));
+                 });
+               }),
+        backend(engine, *adapters),
+        metrics({served.names.front(), options.max_loras}),
+        generations(loop, pool, served, backend, &metrics, options.generation),
+        state{options, served, engine, *adapters, generations,
+              metrics, loop,   pool,   downloads, stopping},
+        http(
+            loop, options.http,
+            [this](const HttpRequest& request) { return accepts(state, request); },
+            [this](std::shared_ptr<Exchange> exchange) { route(state, std::move(exchange)); }) {
+    state.http = &http;
+  }
+
+  void begin_drain() {
+    if (state.draining) return;
+    state.draining = true;
+    http.drain(/*accept=*/true);
+    drain_poll = loop.every(kDrainPoll, [this] {
+      if (http.counters().exchanges == 0 && !http.sending()) loop.stop();
+    });
+    if (options.shutdown_timeout.count() == 0) return;
+    drain_end = loop.after(options.shutdown_timeout, [this] {
+      whole = false;
+      generations.fail_all({.status = 503,
+                            .message = "the server shut down before the answer was complete",
+                            .type = "service_unavailable_error"});
+      drain_end = loop.after(kLastBytes, [this] { loop.stop(); });
+    });
+  }
+
+  void on_signal(int signal) {
+    if (state.draining && signal == SIGINT) std::_Exit(kKilled);
+    begin_drain();
+  }
+
+  ~Impl() { stopping = true; }
+
+  // Destroyed from the last to the first: nobody is left who calls what is gone.
+  ServerOptions options;
+  IoLoop loop;
+  std::unique_ptr<AdapterStore> adapters;
+  EngineService engine;
+  EngineBackend backend;
+  Metrics metrics;
+  Generations generations;
+  ServerState state;
+  HttpServer http;
+  WorkPool pool{kTextThreads}, downloads{1};
+  std::unique_ptr<LoopTimer> drain_poll, drain_end;
+  bool whole = true;
+  std::atomic<bool> stopping = false;
+};
+
+Server::Server(const ServedModel& served, std::unique_ptr<Engine> engine,
+               std::unique_ptr<AdapterStore> adapters, ServerOptions options)
+    : impl_(std::make_unique<Impl>(served, std::move(engine), std::move(adapters),
+                                   std::move(options))) {}
+Server::~Server() = default;
+
+Status Server::listen() { return impl_->http.listen(); }
+
+std::string Server::address() const {
+  const std::string host = impl_->http.host();
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}", v6 ? "[" + host + "]" : host, impl_->http.port());
+}
+
+bool Server::run() {
+  impl_->loop.on_signal([this](int signal) { impl_->on_signal(signal); });
+  impl_->loop.run();
+  return impl_->whole;
+}
+
+void Server::shut_down() {
+  impl_->loop.post([this] { impl_->begin_drain(); });
+}
+
+}  // namespace lk
