@@ -18,13 +18,11 @@ bool AdapterResidency::fits(size_t bytes, int count) const {
 }
 
 bool AdapterResidency::make_room(size_t bytes, int count) {
-  // Those whose weights stand in a slot of the engine go last: their memory is not free before the
-  // slot passes on.
-  std::vector<std::pair<std::tuple<bool, uint64_t>, AdapterVersion*>> idle;
+  std::vector<std::pair<uint64_t, AdapterVersion*>> idle;  // by last use
   size_t idle_bytes = 0;
   for (const auto& version : versions_) {
     if (version->leases.load() > 0) continue;
-    idle.push_back({{version->prepared.use_count() > 1, version->last_used}, version.get()});
+    idle.emplace_back(version->last_used, version.get());
     idle_bytes += version->bytes;
   }
   const bool enough =

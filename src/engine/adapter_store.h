@@ -7,9 +7,8 @@
 // folder on disk -> packed in memory (bounded by bytes and by count, least recently used first,
 // never one in use) -> a slot of the engine (engine/lanes.h). A version is in use while somebody
 // holds an EngineAdapter that the store gave out; letting it go takes constant time on any thread,
-// and memory is freed on a thread of the store's own. An idle slot of the engine keeps the weights
-// of a version that left the store until it passes on: up to `slots` of them beyond the bounds.
-// While a load is running, the file's largest tensors and the values not yet packed come on top.
+// and memory is freed on a thread of the store's own. While a load is running, the largest tensors
+// of the file and the values not yet packed come on top of the bounds.
 //
 // Fairness: loads that need room wait in order of arrival. While they wait, versions in use drain:
 // they finish what they have and take no new requests, which queue behind.
