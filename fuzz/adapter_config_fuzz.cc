@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (plan.error().message.empty()) std::abort();
     return 0;
   }
-  const auto adapter = lk::build_adapter(std::move(*plan), false);
+  const auto adapter = lk::build_adapter(std::move(*plan), {});
   if (!adapter) return 0;
   // Whatever was accepted has every value in place.
   for (const lk::AdapterModule& module : (*adapter)->modules) {

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "base/aligned_buffer.h"
+
 namespace lk {
 namespace {
 
@@ -26,9 +28,34 @@ SharedScale share(float gate, float up) {
   return {base, gate / base, up / base};
 }
 
+// Fetches the values of a pair into memory that the next pair uses again, so that a large file
+// neither has its pages mapped one by one nor lies in memory as a whole.
+class ValueReader {
+ public:
+  explicit ValueReader(const ReadTensor& read) : read_(read) {}
+
+  // The pair with data, which stay until the next call.
+  Result<RawPair> fetch(RawPair pair) {
+    if (!read_) return pair;
+    const size_t a_bytes = pair.a.bytes(), b_bytes = pair.b.bytes();
+    // B starts where its largest type may.
+    const size_t b_begin = (a_bytes + 63) / 64 * 64;
+    buffer_.reserve(b_begin + b_bytes);
+    LK_RETURN_IF_ERROR(read_(pair.a_name, {buffer_.data(), a_bytes}));
+    LK_RETURN_IF_ERROR(read_(pair.b_name, {buffer_.data() + b_begin, b_bytes}));
+    pair.a.data = buffer_.data();
+    pair.b.data = buffer_.data() + b_begin;
+    return pair;
+  }
+
+ private:
+  const ReadTensor& read_;
+  AlignedBuffer buffer_;
+};
+
 class ModuleBuilder {
  public:
-  ModuleBuilder(const LinearSpec& spec, bool mapped) : mapped_(mapped) {
+  ModuleBuilder(const LinearSpec& spec, ValueReader& values) : values_(values) {
     module_.spec = &spec;
     module_.experts.resize(static_cast<size_t>(std::max(spec.experts, 1)));
   }
@@ -57,8 +84,9 @@ class ModuleBuilder {
       const float factor = part == RowPart::kUp     ? shared.up_factor
                            : part == RowPart::kGate ? shared.gate_factor
                                                     : 1;
+      LK_ASSIGN_OR_RETURN(const RawPair raw, values_.fetch(pair.raw));
       LK_ASSIGN_OR_RETURN(std::vector<LoraPair> values,
-                          extract_pairs(pair.raw, {pair.experts, pair.swapped, factor, mapped_}));
+                          extract_pairs(raw, {pair.experts, pair.swapped, factor}));
       if (part != RowPart::kAll && halves.empty()) halves.resize(module_.experts.size());
       for_experts(pair, [&](size_t e, size_t i) {
         values[i].scale = part == RowPart::kAll ? pair.scale : shared.scale;
@@ -87,7 +115,7 @@ class ModuleBuilder {
   }
 
   AdapterModule module_;
-  bool mapped_;
+  ValueReader& values_;
 };
 
 uint64_t hash_values(const std::vector<uint16_t>& values) {
@@ -131,7 +159,8 @@ uint64_t adapter_identity(const std::vector<AdapterModule>& modules) {
   return identity_of(words);
 }
 
-Result<std::shared_ptr<Adapter>> build_adapter(AdapterPlan plan, bool mapped) {
+Result<std::shared_ptr<Adapter>> build_adapter(AdapterPlan plan, const ReadTensor& read) {
+  ValueReader values(read);
   auto adapter = std::make_shared<Adapter>();
   std::vector<uint64_t> words;
   for (size_t i = 0; i < plan.pairs.size();) {
@@ -139,7 +168,7 @@ Result<std::shared_ptr<Adapter>> build_adapter(AdapterPlan plan, bool mapped) {
     size_t end = i;
     while (end < plan.pairs.size() && plan.pairs[end].place.spec == spec) ++end;
     LK_ASSIGN_OR_RETURN(AdapterModule module,
-                        ModuleBuilder(*spec, mapped).build({&plan.pairs[i], end - i}));
+                        ModuleBuilder(*spec, values).build({&plan.pairs[i], end - i}));
     append_identity(module, words);
     adapter->modules.push_back(std::move(module));
     i = end;
@@ -148,7 +177,7 @@ Result<std::shared_ptr<Adapter>> build_adapter(AdapterPlan plan, bool mapped) {
   adapter->not_adapted = std::move(plan.not_adapted);
   adapter->warnings = std::move(plan.warnings);
   if (does_nothing(adapter->modules)) {
-    adapter->warnings.push_back("every lora_B or scale is zero: the adapter does nothing");
+    adapter->warnings.emplace_back("every lora_B or scale is zero: the adapter does nothing");
   }
   return adapter;
 }

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/mmap_file.h"
 #include "base/numeric.h"
 
 namespace lk {
@@ -151,9 +150,7 @@ Result<std::vector<LoraPair>> extract_pairs(const RawPair& raw, const PairLayout
   std::vector<LoraPair> pairs(static_cast<size_t>(layout.experts));
   for (LoraPair& pair : pairs) pair.rank = static_cast<int>(rank);
   if (!read_a(raw.a, layout, rank, pairs)) return not_finite(raw.a_name);
-  if (layout.mapped) drop_mapped_pages(raw.a.data, raw.a.bytes());
   if (!read_b(raw.b, layout, rank, pairs)) return not_finite(raw.b_name);
-  if (layout.mapped) drop_mapped_pages(raw.b.data, raw.b.bytes());
   return pairs;
 }
 

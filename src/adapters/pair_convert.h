@@ -24,7 +24,6 @@ struct PairLayout {
       1;  // matrices held together: A's row e*r+k and B's column k*experts+e are expert e's rank k
   bool swapped = false;  // A is on the output side: delta[o, i] = sum over k of A[k, o] B[i, k]
   float b_factor = 1;    // multiplies the output side in float32 before it is rounded
-  bool mapped = false;   // the data lie in a mapped file: its pages are given back once read
 };
 
 // One pair for each expert, with rank set and scale 0. Source of the layout: PEFT's

@@ -6,7 +6,7 @@
 #include "adapters/adapter_plan.h"
 #include "adapters/extra_tokens.h"
 #include "base/mmap_file.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_reader.h"
 
 namespace lk {
 namespace {
@@ -53,11 +53,16 @@ Result<std::shared_ptr<Adapter>> load(const std::string& folder, const LinearTab
   LK_ASSIGN_OR_RETURN(const AdapterConfig config,
                       parse_adapter_config(text, "adapter_config.json"));
   LK_RETURN_IF_ERROR(check_extra_tokens(folder, table));
-  LK_ASSIGN_OR_RETURN(const SafetensorsFile file,
-                      SafetensorsFile::open(folder + "/adapter_model.safetensors"));
+  LK_ASSIGN_OR_RETURN(const SafetensorsReader file,
+                      SafetensorsReader::open(folder + "/adapter_model.safetensors"));
   const LinearIndex index(table);
   LK_ASSIGN_OR_RETURN(AdapterPlan plan, plan_adapter(config, file.tensors(), index, options));
-  return build_adapter(std::move(plan), true);
+  const auto read = [&file](const std::string& name, std::span<std::byte> out) {
+    return file.read(name, out);
+  };
+  LK_ASSIGN_OR_RETURN(std::shared_ptr<Adapter> adapter, build_adapter(std::move(plan), read));
+  LK_RETURN_IF_ERROR(file.check_unchanged());
+  return adapter;
 }
 
 }  // namespace

@@ -247,9 +247,22 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, const 
     if (!header.tensors.emplace(entry.name, TensorView{begin, *entry.dtype, *entry.shape}).second) {
       return invalid("{}: tensor {} occurs twice in the header", what, entry.name);
     }
+    header.offsets.emplace(entry.name, (*entry.offsets)[0]);
   }
   LK_RETURN_IF_ERROR(check_coverage(reader.entries, data_size, what));
   return header;
+}
+
+Status check_header_length(uint64_t length, uint64_t size, std::string_view what) {
+  if (length > kMaxHeaderBytes) {
+    return invalid("{}: the header claims {} bytes, more than the {} allowed", what, length,
+                   kMaxHeaderBytes);
+  }
+  if (length > size - sizeof(length)) {
+    return invalid("{}: the header claims {} bytes, but only {} follow (truncated file?)", what,
+                   length, size - sizeof(length));
+  }
+  return {};
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
@@ -260,14 +273,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     return invalid("{} has {} bytes, too few for a safetensors file", path, bytes.size());
   }
   std::memcpy(&length, bytes.data(), sizeof(length));
-  if (length > kMaxHeaderBytes) {
-    return invalid("{}: the header claims {} bytes, more than the {} allowed", path, length,
-                   kMaxHeaderBytes);
-  }
-  if (length > bytes.size() - sizeof(length)) {
-    return invalid("{}: the header claims {} bytes, but only {} follow (truncated file?)", path,
-                   length, bytes.size() - sizeof(length));
-  }
+  LK_RETURN_IF_ERROR(check_header_length(length, bytes.size(), path));
   const auto* text = reinterpret_cast<const char*>(bytes.data() + sizeof(length));
   const auto data = bytes.subspan(sizeof(length) + length);
   LK_ASSIGN_OR_RETURN(SafetensorsHeader header,

@@ -16,6 +16,7 @@ namespace lk {
 
 struct SafetensorsHeader {
   std::map<std::string, TensorView> tensors;    // data = null or base + offset
+  std::map<std::string, uint64_t> offsets;      // of the tensors, from the end of the header
   std::map<std::string, std::string> metadata;  // __metadata__
 };
 
@@ -28,6 +29,10 @@ inline constexpr size_t kUnknownDataSize = SIZE_MAX;
 // tensor.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, const std::byte* data,
                                                    size_t data_size, std::string_view what);
+
+// The length that stands in a file's first eight bytes. Errors: kInvalid naming `what` if it is
+// over the limit or more than the file's `size` holds.
+Status check_header_length(uint64_t length, uint64_t size, std::string_view what);
 
 class SafetensorsFile {
  public:

@@ -5,10 +5,16 @@
 // A name stands for at most one version at a time. A version is an EngineAdapter: immutable, shared
 // by the requests that use it, so a reload or an unload never touches a running request. Tiers:
 // folder on disk -> packed in memory (bounded by bytes and by count, least recently used first,
-// never one in use) -> a slot of the engine (engine/lanes.h).
+// never one in use) -> a slot of the engine (engine/lanes.h). A version is in use while somebody
+// holds an EngineAdapter that the store gave out; letting it go takes constant time on any thread,
+// and memory is freed on a thread of the store's own. While a load is running, the largest tensors
+// of the file and the values not yet packed come on top of the bounds.
+//
+// Fairness: loads that need room wait in order of arrival. While they wait, versions in use drain:
+// they finish what they have and take no new requests, which queue behind.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +34,9 @@ struct AdapterStoreOptions {
   std::string directory;  // --lora-dir: unknown names are looked up here; empty: none
   AdapterLoadOptions load;
   int threads = 1;
+  // Of the loading threads, beside those that compute: at 19 a step hardly ever waits for a load,
+  // and a load on a machine without an idle CPU gets 1.5% of one.
+  int niceness = 19;
 };
 
 // What is known of a name, for /v1/models, metrics and logs.
@@ -42,12 +51,14 @@ struct AdapterStatus {
   double load_seconds = 0;  // of the last load
   int64_t created = 0;      // unix time of the version
   std::vector<std::string> warnings;
-  std::string description;  // Adapter::describe() of the version as JSON; empty: never loaded
+  std::string description;  // Adapter::describe() of the version as JSON, without its name; empty:
+                            // never loaded
 };
 
 struct AdapterStoreStats {
-  size_t resident_bytes = 0;
+  size_t resident_bytes = 0;  // packed and in memory, that which requests and slots hold included
   int resident = 0, known = 0;
+  int waiting = 0;  // loads that wait for room or for a thread
   uint64_t loads = 0, failed_loads = 0, evictions = 0, hits = 0;
 };
 
@@ -62,23 +73,29 @@ class AdapterStore {
   // Waits for the loads that are running; drops the ones that wait (their `done` gets an error).
   ~AdapterStore();
 
-  // The version that `name` stands for, loaded if it is not in memory. Two calls for the same
-  // folder share one load. Errors: kNotFound for a name that is neither known nor a folder of
-  // `directory`; kInvalid if the files do not fit; kResource if memory is full of adapters in use.
+  // The version that `name` stands for, loaded if it is not in memory. Calls for the same folder
+  // in the same state share one load. Waits while memory is full of adapters in use. Files that
+  // changed after the version left memory make a new one, and a warning of the status says so.
+  // Errors: kNotFound for a name that is neither known nor a folder of `directory`; kInvalid or
+  // kUnsupported if the files do not fit; kResource if the adapter alone is larger than max_bytes,
+  // if a known name's files no longer load, or if the store ends.
   void resolve(const std::string& name, Done done);
-  // In memory already? Never blocks or loads; null if not (or not known).
+  // In memory already? Never blocks or loads; null if not (or not known, or others wait for its
+  // place): then `resolve`.
   Adapters find(const std::string& name) const;
 
-  // Gives `name` to the adapter in `path` (an existing folder, checked by the caller). With
+  // Gives `name` to the adapter in `path` (whether it may be read is checked by the caller). With
   // `replace` the name may be taken: running requests keep the old version, new ones get this one.
-  // On an error the name is as it was before. Errors: kInvalid if the name is taken and `replace`
-  // is false.
+  // On an error the name is as it was before. Of two calls for one name the later one wins. Errors:
+  // as `resolve`; kInvalid if the name is taken and `replace` is false, or no name at all (empty,
+  // over 512 bytes, not UTF-8, with control characters).
   void load(const std::string& name, const std::string& path, bool replace, Done done);
-  // Forgets the name; memory is free once the last request that uses it is done. Errors: kNotFound.
+  // Forgets the name; memory is free once the last request that uses it is done. A name of the
+  // directory comes back when it is asked for again. Errors: kNotFound.
   Status unload(const std::string& name);
 
-  std::vector<AdapterStatus> list()
-      const;  // by name; names in the directory only once they were used
+  // By name; names in the directory only once they were used.
+  std::vector<AdapterStatus> list() const;
   AdapterStoreStats stats() const;
 
  private:
