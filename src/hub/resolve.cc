@@ -1,8 +1,11 @@
 #include "hub/resolve.h"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 
 #include "hub/cache.h"
+#include "hub/download.h"
 #include "hub/needed_files.h"
 #include "hub/repo_id.h"
 
@@ -16,7 +19,7 @@ bool is_path(const std::string& text) {
          text.ends_with('/');
 }
 
-// The snapshot's folder with `note` about how it was found.
+// What the cache has.
 struct Cached {
   std::string folder;   // empty: not usable
   std::string missing;  // why not: what is not there
@@ -30,22 +33,43 @@ Cached look_up(const HubCache& cache, const std::string& revision, RepoKind kind
   return {state.missing.empty() ? cache.snapshot(*commit) : "", state.missing, state.complete};
 }
 
-Result<std::string> resolve_id(const std::string& id, const std::string& revision, RepoKind kind,
-                               const ResolveOptions& options) {
-  HubSettings settings;
+tl::unexpected<Error> not_in_cache(const HubTarget& target, const Cached& cached) {
+  const std::string has =
+      cached.missing.empty()
+          ? fmt::format("does not have it at revision '{}'", target.revision)
+          : fmt::format("has it at revision '{}' without {}", target.revision, cached.missing);
+  return fail(ErrorKind::kNotFound, "there is no folder '{}', the hub cache {} {}, and {}",
+              target.id, target.settings.cache, has,
+              target.settings.offline ? "HF_HUB_OFFLINE forbids a download"
+                                      : "a download was not asked for");
+}
+
+Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) {
   if (options.settings) {
-    settings = *options.settings;
+    target.settings = *options.settings;
   } else {
-    LK_ASSIGN_OR_RETURN(settings, hub_settings_from_environment());
+    LK_ASSIGN_OR_RETURN(target.settings, hub_settings_from_environment());
   }
-  const HubCache cache(settings.cache, id);
-  const Cached cached = look_up(cache, revision, kind);
-  if (!cached.folder.empty()) return cached.folder;
-  return fail(ErrorKind::kNotFound, "there is no folder '{}', and the hub cache {} {}", id,
-              settings.cache,
-              cached.missing.empty()
-                  ? fmt::format("does not have it at revision '{}'", revision)
-                  : fmt::format("has it at revision '{}' without {}", revision, cached.missing));
+  const HubCache cache(target.settings.cache, target.id);
+  const Cached cached = look_up(cache, target.revision, target.kind);
+  const bool usable = !cached.folder.empty();
+  if (usable && cached.complete && !options.refresh) return cached.folder;
+  if (target.settings.offline || options.cache_only)
+    return usable ? Result<std::string>(cached.folder) : not_in_cache(target, cached);
+
+  if (usable && !options.refresh) target.settings.attempts = 1;  // it can do without
+  const auto commit = download_snapshot(target, cache, {options.progress, options.cancelled});
+  if (commit) return cache.snapshot(*commit);
+  const Error& error = commit.error();
+  const bool stopped = options.cancelled && options.cancelled();
+  if (usable && !stopped && (!options.refresh || error.kind == ErrorKind::kResource)) {
+    if (options.warn)
+      options.warn(fmt::format("{}; going on with what is in {}", error.message, cached.folder));
+    return cached.folder;
+  }
+  if (error.kind == ErrorKind::kNotFound)
+    return fail(error.kind, "there is no folder '{}', and {}", target.id, error.message);
+  return tl::unexpected<Error>(error);
 }
 
 Result<std::string> resolve(const std::string& text, const std::string& revision, RepoKind kind,
@@ -62,8 +86,11 @@ Result<std::string> resolve(const std::string& text, const std::string& revision
   }
   if (!revision.empty() && !is_revision(revision))
     return invalid("'{}' is no name of a revision", revision);
-  return resolve_id(text, revision.empty() ? std::string(kDefaultRevision) : revision, kind,
-                    options);
+  HubTarget target;
+  target.id = text;
+  target.revision = revision.empty() ? std::string(kDefaultRevision) : revision;
+  target.kind = kind;
+  return resolve_id(std::move(target), options);
 }
 
 }  // namespace

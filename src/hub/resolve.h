@@ -19,9 +19,9 @@ struct ResolveOptions {
   // Use folders and the cache, never the network (as HF_HUB_OFFLINE=1 does).
   bool cache_only = false;
 
-  // Called from the calling thread a few times a second while files are fetched.
+  // Called from the calling thread alone, a few times a second while files are fetched.
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;
-  // Polled often, from several threads; true ends the call with an error. What is there is kept.
+  // Polled likewise; true ends the call with an error. What has come is kept.
   std::function<bool()> cancelled;
   std::function<void(const std::string& sentence)> warn;
 };
