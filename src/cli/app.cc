@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/inspect.h"
 #include "cli/output.h"
+#include "cli/pull.h"
 #include "cli/run.h"
 #include "cli/synth.h"
 
@@ -18,6 +19,7 @@ int dispatch(int argc, const char* const* argv) {
   if (const auto* run = std::get_if<RunOptions>(&parsed)) return run_command(*run);
   if (const auto* inspect = std::get_if<InspectOptions>(&parsed)) return inspect_command(*inspect);
   if (const auto* synth = std::get_if<SynthCommandOptions>(&parsed)) return synth_command(*synth);
+  if (const auto* pull = std::get_if<PullOptions>(&parsed)) return pull_command(*pull);
   const auto& usage = std::get<UsageText>(parsed);
   if (usage.exit_code == kExitGood) {
     Output output;

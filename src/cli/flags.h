@@ -15,7 +15,8 @@ struct UsageText {
 };
 
 // The subcommand that was asked for.
-using ParsedFlags = std::variant<RunOptions, InspectOptions, SynthCommandOptions, UsageText>;
+using ParsedFlags =
+    std::variant<RunOptions, InspectOptions, SynthCommandOptions, PullOptions, UsageText>;
 
 ParsedFlags parse_flags(int argc, const char* const* argv);
 

@@ -22,8 +22,9 @@ Result<std::vector<LoraFlag>> parse_lora_flags(const std::vector<std::string>& v
 
 // What both commands take.
 struct ModelFlags {
-  std::string model;
-  std::vector<std::string> lora;  // [NAME=]PATH
+  std::string model;              // a folder or a hub id
+  std::string revision;           // of a hub id; empty: main
+  std::vector<std::string> lora;  // [NAME=]PATH, a folder or a hub id
   AdapterLoadOptions adapter_options;
   std::string kernels;
   KvType kv_type = KvType::kBF16;
@@ -56,6 +57,11 @@ struct RunOptions {
 struct InspectOptions {
   ModelFlags model;
   bool json = false;
+};
+
+struct PullOptions {
+  std::string id, revision;
+  bool adapter = false;
 };
 
 struct SynthCommandOptions {

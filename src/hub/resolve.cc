@@ -33,15 +33,20 @@ Cached look_up(const HubCache& cache, const std::string& revision, RepoKind kind
   return {state.missing.empty() ? cache.snapshot(*commit) : "", state.missing, state.complete};
 }
 
-tl::unexpected<Error> not_in_cache(const HubTarget& target, const Cached& cached) {
+tl::unexpected<Error> not_found(const HubTarget& target, const ResolveOptions& options,
+                                const std::string& why) {
+  if (options.hub_only) return fail(ErrorKind::kNotFound, "{}", why);
+  return fail(ErrorKind::kNotFound, "there is no folder '{}', and {}", target.id, why);
+}
+
+std::string not_in_cache(const HubTarget& target, const Cached& cached) {
   const std::string has =
       cached.missing.empty()
           ? fmt::format("does not have it at revision '{}'", target.revision)
           : fmt::format("has it at revision '{}' without {}", target.revision, cached.missing);
-  return fail(ErrorKind::kNotFound, "there is no folder '{}', the hub cache {} {}, and {}",
-              target.id, target.settings.cache, has,
-              target.settings.offline ? "HF_HUB_OFFLINE forbids a download"
-                                      : "a download was not asked for");
+  return fmt::format("the hub cache {} {}: {}", target.settings.cache, has,
+                     target.settings.offline ? "HF_HUB_OFFLINE forbids a download"
+                                             : "a download was not asked for");
 }
 
 Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) {
@@ -55,7 +60,8 @@ Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) 
   const bool usable = !cached.folder.empty();
   if (usable && cached.complete && !options.refresh) return cached.folder;
   if (target.settings.offline || options.cache_only)
-    return usable ? Result<std::string>(cached.folder) : not_in_cache(target, cached);
+    return usable ? Result<std::string>(cached.folder)
+                  : not_found(target, options, not_in_cache(target, cached));
 
   if (usable && !options.refresh) target.settings.attempts = 1;  // it can do without
   const auto commit = download_snapshot(target, cache, {options.progress, options.cancelled});
@@ -67,19 +73,20 @@ Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) 
       options.warn(fmt::format("{}; going on with what is in {}", error.message, cached.folder));
     return cached.folder;
   }
-  if (error.kind == ErrorKind::kNotFound)
-    return fail(error.kind, "there is no folder '{}', and {}", target.id, error.message);
+  if (error.kind == ErrorKind::kNotFound) return not_found(target, options, error.message);
   return tl::unexpected<Error>(error);
 }
 
 Result<std::string> resolve(const std::string& text, const std::string& revision, RepoKind kind,
                             const ResolveOptions& options) {
   std::error_code error;
-  if (text.find('\0') == text.npos && fs::is_directory(text, error)) {
+  if (!options.hub_only && text.find('\0') == text.npos && fs::is_directory(text, error)) {
     if (!revision.empty())
       return invalid("--revision {} is for hub ids, and '{}' is a folder", revision, text);
     return text;
   }
+  if (options.hub_only && !is_repo_id(text))
+    return invalid("'{}' is no hub id: expected \"name\" or \"org/name\"", text);
   if (is_path(text) || !is_repo_id(text)) {
     return fail(ErrorKind::kNotFound, "there is no {} folder '{}'{}", kind_name(kind), text,
                 is_path(text) ? "" : ", and it is no hub id (\"name\" or \"org/name\")");

@@ -16,6 +16,8 @@ struct ResolveOptions {
   std::optional<HubSettings> settings;  // default: the environment's
   // Ask the hub even if the cache holds all that is needed, for a branch may have moved.
   bool refresh = false;
+  // Take it for an id even if there is a folder of that name.
+  bool hub_only = false;
   // Use folders and the cache, never the network (as HF_HUB_OFFLINE=1 does).
   bool cache_only = false;
 

@@ -207,7 +207,6 @@ TEST_F(Resolve, RefusesAnIndexThatLeadsElsewhere) {
   hub.add_model();
   hub.add("model.safetensors.index.json", R"({"weight_map": {"a": "../../x.safetensors"}})");
   EXPECT_TRUE(has(error("org/name"), "no safetensors file beside it"));
-  hub.add("model.safetensors.index.json", R"({"weight_map": {"a": "absent.safetensors"}})");
   TestHub other;
   TemporaryFolder fresh;
   other.add_model();
