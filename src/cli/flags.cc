@@ -10,6 +10,7 @@ namespace lk {
 namespace {
 
 constexpr int kMost = 1 << 30;
+constexpr const char* kRevisionHelp = "Branch, tag or commit of a hub id; default: main";
 
 // A flag that may be repeated, one value each time.
 CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
@@ -30,10 +31,12 @@ void add_choice(CLI::App& app, const std::string& name, T& value,
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_form) {
   app.add_option("MODEL", flags.model,
-                 "Folder of the model: config.json, safetensors, tokenizer.json")
+                 "Folder of the model (config.json, safetensors, tokenizer.json) or its id on the "
+                 "Hugging Face hub, downloaded into the cache if it is not there")
       ->required();
+  app.add_option("--revision", flags.revision, kRevisionHelp);
   repeatable(app, "--lora", flags.lora,
-             "An adapter in a PEFT folder and the name to call it by (may be repeated)")
+             "An adapter, a PEFT folder or a hub id, and the name to call it by (may be repeated)")
       ->type_name(lora_form);
   add_choice(
       app, "--lora-expert-orientation", flags.adapter_options.orientation,
@@ -144,6 +147,12 @@ constexpr const char* kInspectCodes =
     "the tokenizer or chat template cannot be used (the report says why), 2 if a file is missing "
     "or broken.";
 
+void add_pull(CLI::App& app, PullOptions& pull) {
+  app.add_option("ID", pull.id, "The model's id on the hub: ORG/NAME")->required();
+  app.add_option("--revision", pull.revision, kRevisionHelp);
+  app.add_flag("--adapter", pull.adapter, "ID is an adapter's");
+}
+
 // CLI11's messages may run over several lines.
 std::string one_sentence(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
@@ -188,6 +197,7 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   InspectOptions inspect;
   SynthCommandOptions synth;
   ServeOptions serve;
+  PullOptions pull;
   CLI::App app("Many LoRA adapters on one quantized Mixture-of-Experts language model.",
                "lorikeet");
   app.set_version_flag("--version", std::string("lorikeet ") + kVersion);
@@ -206,6 +216,10 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   CLI::App* synth_command = app.add_subcommand(
       "synth", "Write a checkpoint of random weights in a published layout, for measurements");
   add_synth(*synth_command, synth);
+  CLI::App* pull_command = app.add_subcommand(
+      "pull",
+      "Bring a model or an adapter from the hub into the Hugging Face cache and print its folder");
+  add_pull(*pull_command, pull);
   run_command->footer(kLineFields);
   inspect_command->footer(kInspectCodes);
   if (const std::string wrong = wrong_command(app, argc, argv); !wrong.empty())
@@ -227,6 +241,7 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   if (serve_command->parsed()) return finished(std::move(serve));
   if (inspect_command->parsed()) return inspect;
   if (synth_command->parsed()) return synth;
+  if (pull_command->parsed()) return pull;
   return run;
 }
 

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "cli/hub_models.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/kv_plan.h"
@@ -129,8 +130,9 @@ Result<OrderedJson> adapters(const std::vector<LoraFlag>& flags, const LinearTab
                              const AdapterLoadOptions& options, size_t& bytes) {
   OrderedJson out = OrderedJson::array();
   for (const LoraFlag& flag : flags) {
-    const auto adapter = load_peft_adapter(flag.path, flag.name, table, options);
-    if (!adapter && (adapter.error().kind == ErrorKind::kNotFound || !check_readable(flag.path)))
+    LK_ASSIGN_OR_RETURN(const std::string folder, find_adapter(flag.path, ""));
+    const auto adapter = load_peft_adapter(folder, flag.name, table, options);
+    if (!adapter && (adapter.error().kind == ErrorKind::kNotFound || !check_readable(folder)))
       return tl::unexpected<Error>(adapter.error());
     OrderedJson entry = {{"name", flag.name}, {"path", flag.path}, {"fits", adapter.has_value()}};
     if (adapter) {
@@ -172,9 +174,9 @@ OrderedJson text_files(const std::string& folder, int vocab) {
 
 Result<OrderedJson> inspect_report(const InspectOptions& options) {
   const ModelFlags& flags = options.model;
-  LK_RETURN_IF_ERROR(check_model_folder(flags.model));
+  LK_ASSIGN_OR_RETURN(const std::string folder, find_model(flags.model, flags.revision));
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(flags.lora));
-  LK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(flags.model));
+  LK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
   LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
   LK_ASSIGN_OR_RETURN(const LinearTable table, row->table(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const DecoderSpec spec, row->decoder(checkpoint.config()));
@@ -189,7 +191,7 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   report["sizes"] = sizes(spec);
   report["tensors"] = tensor_groups(stored);
   report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
-  report.update(text_files(flags.model, spec.vocab));
+  report.update(text_files(folder, spec.vocab));
   report["kernels"] = std::move(kernel_rows);
   report["adapters"] = std::move(adapter_rows);
   report["warnings"] = stored.warnings;
@@ -201,7 +203,7 @@ int inspect_command(const InspectOptions& options) {
   const auto report = inspect_report(options);
   if (!report) {
     print_error(report.error().message);
-    return kExitUsage;
+    return interrupted() ? kExitInterrupted : kExitUsage;
   }
   output.write(options.json
                    ? report->dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"

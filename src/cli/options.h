@@ -24,8 +24,9 @@ Result<std::vector<LoraFlag>> parse_lora_flags(const std::vector<std::string>& v
 
 // What both commands take.
 struct ModelFlags {
-  std::string model;
-  std::vector<std::string> lora;  // [NAME=]PATH
+  std::string model;              // a folder or a hub id
+  std::string revision;           // of a hub id; empty: main
+  std::vector<std::string> lora;  // [NAME=]PATH, a folder or a hub id
   AdapterLoadOptions adapter_options;
   std::string kernels;
   KvType kv_type = KvType::kBF16;
@@ -93,6 +94,11 @@ struct ServeOptions {
 // `--lora-modules` values, NAME=PATH or {"name", "path", "base_model_name"}; an error names what is
 // wrong with one, or a name used twice.
 Result<std::vector<LoraFlag>> parse_lora_modules(const std::vector<std::string>& values);
+
+struct PullOptions {
+  std::string id, revision;
+  bool adapter = false;
+};
 
 struct SynthCommandOptions {
   std::string preset, folder;

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cli/hub_models.h"
+
 namespace lk {
 namespace {
 
@@ -60,7 +62,7 @@ Result<int> answer(RunOptions options, Output& output) {
   if (options.input && *options.input != "-" && access(options.input->c_str(), R_OK) != 0) {
     return fail(ErrorKind::kNotFound, "cannot open the input file {}", *options.input);
   }
-  LK_RETURN_IF_ERROR(check_model_folder(options.model.model));
+  LK_ASSIGN_OR_RETURN(options.model, find_model_and_adapters(options.model));
   if (!options.prompt && !options.chat && !options.input) {
     LK_ASSIGN_OR_RETURN(options.prompt, prompt_from_stdin());
   }
@@ -79,7 +81,7 @@ int run_command(const RunOptions& options) {
   const Result<int> code = answer(options, output);
   if (!code) {
     print_error(code.error().message);
-    return kExitUsage;
+    return interrupted() ? kExitInterrupted : kExitUsage;
   }
   if (interrupted()) return kExitInterrupted;
   return output.closed() ? kExitFailed : *code;

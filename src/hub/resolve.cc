@@ -1,8 +1,11 @@
 #include "hub/resolve.h"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 
 #include "hub/cache.h"
+#include "hub/download.h"
 #include "hub/needed_files.h"
 #include "hub/repo_id.h"
 
@@ -16,7 +19,7 @@ bool is_path(const std::string& text) {
          text.ends_with('/');
 }
 
-// The snapshot's folder with `note` about how it was found.
+// What the cache has.
 struct Cached {
   std::string folder;   // empty: not usable
   std::string missing;  // why not: what is not there
@@ -30,40 +33,71 @@ Cached look_up(const HubCache& cache, const std::string& revision, RepoKind kind
   return {state.missing.empty() ? cache.snapshot(*commit) : "", state.missing, state.complete};
 }
 
-Result<std::string> resolve_id(const std::string& id, const std::string& revision, RepoKind kind,
-                               const ResolveOptions& options) {
-  HubSettings settings;
+tl::unexpected<Error> not_found(const HubTarget& target, const ResolveOptions& options,
+                                const std::string& why) {
+  if (options.hub_only) return fail(ErrorKind::kNotFound, "{}", why);
+  return fail(ErrorKind::kNotFound, "there is no folder '{}', and {}", target.id, why);
+}
+
+std::string not_in_cache(const HubTarget& target, const Cached& cached) {
+  const std::string has =
+      cached.missing.empty()
+          ? fmt::format("does not have it at revision '{}'", target.revision)
+          : fmt::format("has it at revision '{}' without {}", target.revision, cached.missing);
+  return fmt::format("the hub cache {} {}: {}", target.settings.cache, has,
+                     target.settings.offline ? "HF_HUB_OFFLINE forbids a download"
+                                             : "a download was not asked for");
+}
+
+Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) {
   if (options.settings) {
-    settings = *options.settings;
+    target.settings = *options.settings;
   } else {
-    LK_ASSIGN_OR_RETURN(settings, hub_settings_from_environment());
+    LK_ASSIGN_OR_RETURN(target.settings, hub_settings_from_environment());
   }
-  const HubCache cache(settings.cache, id);
-  const Cached cached = look_up(cache, revision, kind);
-  if (!cached.folder.empty()) return cached.folder;
-  return fail(ErrorKind::kNotFound, "there is no folder '{}', and the hub cache {} {}", id,
-              settings.cache,
-              cached.missing.empty()
-                  ? fmt::format("does not have it at revision '{}'", revision)
-                  : fmt::format("has it at revision '{}' without {}", revision, cached.missing));
+  const HubCache cache(target.settings.cache, target.id);
+  const Cached cached = look_up(cache, target.revision, target.kind);
+  const bool usable = !cached.folder.empty();
+  if (usable && cached.complete && !options.refresh) return cached.folder;
+  if (target.settings.offline || options.cache_only)
+    return usable ? Result<std::string>(cached.folder)
+                  : not_found(target, options, not_in_cache(target, cached));
+
+  if (usable && !options.refresh) target.settings.attempts = 1;  // it can do without
+  const auto commit = download_snapshot(target, cache, {options.progress, options.cancelled});
+  if (commit) return cache.snapshot(*commit);
+  const Error& error = commit.error();
+  const bool stopped = options.cancelled && options.cancelled();
+  if (usable && !stopped && (!options.refresh || error.kind == ErrorKind::kResource)) {
+    if (options.warn)
+      options.warn(fmt::format("{}; going on with what is in {}", error.message, cached.folder));
+    return cached.folder;
+  }
+  if (error.kind == ErrorKind::kNotFound) return not_found(target, options, error.message);
+  return tl::unexpected<Error>(error);
 }
 
 Result<std::string> resolve(const std::string& text, const std::string& revision, RepoKind kind,
                             const ResolveOptions& options) {
   std::error_code error;
-  if (text.find('\0') == text.npos && fs::is_directory(text, error)) {
+  if (!options.hub_only && text.find('\0') == text.npos && fs::is_directory(text, error)) {
     if (!revision.empty())
       return invalid("--revision {} is for hub ids, and '{}' is a folder", revision, text);
     return text;
   }
+  if (options.hub_only && !is_repo_id(text))
+    return invalid("'{}' is no hub id: expected \"name\" or \"org/name\"", text);
   if (is_path(text) || !is_repo_id(text)) {
     return fail(ErrorKind::kNotFound, "there is no {} folder '{}'{}", kind_name(kind), text,
                 is_path(text) ? "" : ", and it is no hub id (\"name\" or \"org/name\")");
   }
   if (!revision.empty() && !is_revision(revision))
     return invalid("'{}' is no name of a revision", revision);
-  return resolve_id(text, revision.empty() ? std::string(kDefaultRevision) : revision, kind,
-                    options);
+  HubTarget target;
+  target.id = text;
+  target.revision = revision.empty() ? std::string(kDefaultRevision) : revision;
+  target.kind = kind;
+  return resolve_id(std::move(target), options);
 }
 
 }  // namespace

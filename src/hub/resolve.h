@@ -16,12 +16,14 @@ struct ResolveOptions {
   std::optional<HubSettings> settings;  // default: the environment's
   // Ask the hub even if the cache holds all that is needed, for a branch may have moved.
   bool refresh = false;
+  // Take it for an id even if there is a folder of that name.
+  bool hub_only = false;
   // Use folders and the cache, never the network (as HF_HUB_OFFLINE=1 does).
   bool cache_only = false;
 
-  // Called from the calling thread a few times a second while files are fetched.
+  // Called from the calling thread alone, a few times a second while files are fetched.
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;
-  // Polled often, from several threads; true ends the call with an error. What is there is kept.
+  // Polled likewise; true ends the call with an error. What has come is kept.
   std::function<bool()> cancelled;
   std::function<void(const std::string& sentence)> warn;
 };

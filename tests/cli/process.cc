@@ -66,6 +66,7 @@ std::string temporary_model() {
 
 ProcessResult run_lorikeet(const std::vector<std::string>& args, const std::string& stdin_text,
                            const std::string& redirections, const std::string& before) {
+  setenv("HF_HUB_OFFLINE", "1", 0);  // unless the test says otherwise
   const std::string in = temporary_file(stdin_text), out = temporary_file(""),
                     err = temporary_file("");
   std::string command = before + quote(std::string(LK_BINARY_DIR) + "/bin/lorikeet");
