@@ -164,7 +164,7 @@ TEST_F(Identity, F02_G06_G11_AReloadedNameNeverMeetsOldKeysAndValues) {
 }
 
 TEST_F(Identity, G05_ManyLoadsOfOneNameAreOneLoad) {
-  const double before = server_->metric("lorikeet:adapter_loads_total");
+  const double before = server_->metric("lorikeet:lora_loads_total");
   const std::string folder = temporary_folder() + "/twin";
   rotate_adapter(adapter_path("sql"), folder, 5);
   std::atomic<int> good{0}, taken{0}, other{0};
@@ -181,7 +181,7 @@ TEST_F(Identity, G05_ManyLoadsOfOneNameAreOneLoad) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GE(good, 1);
   EXPECT_EQ(other, 0);
-  EXPECT_EQ(server_->metric("lorikeet:adapter_loads_total") - before, 1);
+  EXPECT_EQ(server_->metric("lorikeet:lora_loads_total") - before, 1);
   threads.clear();
   std::atomic<int> gone{0}, unknown{0};
   for (int i = 0; i < 50; ++i) {
