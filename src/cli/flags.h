@@ -15,9 +15,8 @@ struct UsageText {
 };
 
 // The subcommand that was asked for.
-using ParsedFlags =
-    std::variant<RunOptions, ServeOptions, InspectOptions, SynthCommandOptions, PullOptions,
-                 UsageText>;
+using ParsedFlags = std::variant<RunOptions, ServeOptions, InspectOptions, SynthCommandOptions,
+                                 PullOptions, UsageText>;
 
 ParsedFlags parse_flags(int argc, const char* const* argv);
 
