@@ -149,7 +149,7 @@ Result<ServerOptions> server_options(const ServeOptions& options) {
   server.paths.hub_patterns = options.lora_hub_allow;
   server.allow_runtime_lora = options.allow_runtime_lora;
   server.max_loras = options.max_loras;
-  server.log_requests = options.log_requests;
+  server.log_requests = options.log_requests || options.log_prompts;
   server.log_prompts = options.log_prompts;
   return server;
 }

@@ -95,12 +95,12 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       if (impl && gone) impl->finish(gone, 499, "abort");
     });
     if (options.request_timeout.count() > 0) {
-      generation->timeout = loop.after(
-          options.request_timeout, [self = weak_from_this(), weak = std::weak_ptr(generation)] {
-            const auto impl = self.lock();
-            const auto late = weak.lock();
-            if (impl && late) impl->time_out(late);
-          });
+      generation->timeout = loop.after(options.request_timeout,
+                                       [self = weak_from_this(), weak = std::weak_ptr(generation)] {
+                                         const auto impl = self.lock();
+                                         const auto late = weak.lock();
+                                         if (impl && late) impl->time_out(late);
+                                       });
     }
     work_then(
         generation, [generation] { return parse_body(generation->exchange->request().body); },
@@ -164,12 +164,11 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       slots[generation->ids[i]] = {generation, static_cast<int>(i), record.arrived, true};
     }
     if (generation->answer->streams()) {
-      generation->exchange->on_drained(
-          [self = weak_from_this(), weak = std::weak_ptr(generation)] {
-            const auto impl = self.lock();
-            const auto drained = weak.lock();
-            if (impl && drained) impl->resume(drained);
-          });
+      generation->exchange->on_drained([self = weak_from_this(), weak = std::weak_ptr(generation)] {
+        const auto impl = self.lock();
+        const auto drained = weak.lock();
+        if (impl && drained) impl->resume(drained);
+      });
     }
     if (generation->ids.empty()) complete(generation);
   }

@@ -51,8 +51,8 @@ class GenerationObserver {
 };
 
 struct GenerationOptions {
-  int max_running = 32;  // --max-num-seqs
-  int max_queue = -1;    // requests that wait beyond those; -1: no bound
+  int max_running = 32;                          // --max-num-seqs
+  int max_queue = -1;                            // requests that wait beyond those; -1: no bound
   std::chrono::milliseconds request_timeout{0};  // 0: none
   size_t pause_backlog = 256 << 10;              // bytes that a reader may lag behind
   size_t inline_body = 64 << 10;  // longer bodies are parsed and tokenized beside the loop

@@ -179,6 +179,10 @@ void Metrics::Impl::write_engine(Page& page, const EngineSnapshot& engine) {
   page.one_gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is in use, 0 to 1", used);
   page.one_count("vllm:num_preemptions_total", "Requests put back for want of KV blocks",
                  static_cast<double>(stats.preemptions));
+  page.one_count("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
+                 static_cast<double>(stats.prefix.queries));
+  page.one_count("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
+                 static_cast<double>(stats.prefix.hits));
   page.one_count("lorikeet:engine_steps_total", "Forward passes", static_cast<double>(stats.steps));
   page.one_gauge("lorikeet:engine_alive", "1 while the engine runs", engine.alive ? 1 : 0);
 }
@@ -187,10 +191,6 @@ void Metrics::Impl::write_requests(Page& page) {
   page.one_count("vllm:prompt_tokens_total", "Prompt tokens of finished requests",
                  prompt_tokens.Value());
   page.one_count("vllm:prompt_tokens_cached_total", "Of those, taken from the prefix cache",
-                 cached_tokens.Value());
-  page.one_count("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
-                 prompt_tokens.Value());
-  page.one_count("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
                  cached_tokens.Value());
   page.one_count("vllm:generation_tokens_total", "Tokens generated", output_tokens.Value());
   page.family("vllm:request_success_total", "Finished requests", MetricType::Counter);

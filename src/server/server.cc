@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "server/metrics.h"
+#include "server/request_log.h"
 #include "server/routes.h"
 
 namespace lk {
@@ -35,6 +36,22 @@ class EngineBackend : public GenerationBackend {
   AdapterStore& adapters_;
 };
 
+class Observers : public GenerationObserver {
+ public:
+  Observers(Metrics& metrics, RequestLog* log) : metrics_(metrics), log_(log) {}
+  void on_token(const GenerationRecord& record, double gap, bool first) override {
+    metrics_.on_token(record, gap, first);
+  }
+  void on_end(const GenerationRecord& record) override {
+    metrics_.on_end(record);
+    if (log_ != nullptr) log_->on_generation(record);
+  }
+
+ private:
+  Metrics& metrics_;
+  RequestLog* log_;
+};
+
 }  // namespace
 
 struct Server::Impl {
@@ -50,14 +67,25 @@ struct Server::Impl {
                }),
         backend(engine, *adapters),
         metrics({served.names.front(), options.max_loras}),
-        generations(loop, pool, served, backend, &metrics, options.generation),
+        log(options.log_requests ? std::make_unique<RequestLog>() : nullptr),
+        observers(metrics, log.get()),
+        generations(loop, pool, served, backend, &observers, options.generation),
         state{options, served, engine, *adapters, generations,
               metrics, loop,   pool,   downloads, stopping},
         http(
             loop, options.http,
             [this](const HttpRequest& request) { return accepts(state, request); },
-            [this](std::shared_ptr<Exchange> exchange) { route(state, std::move(exchange)); }) {
+            [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); }) {
     state.http = &http;
+    if (log) http.on_access([this](const AccessRecord& access) { log->on_access(access); });
+  }
+
+  void handle(std::shared_ptr<Exchange> exchange) {
+    const HttpRequest& request = exchange->request();
+    if (log && options.log_prompts && !request.body.empty() && accepts(state, request)) {
+      log->on_prompt(exchange->id(), request.body);
+    }
+    route(state, std::move(exchange));
   }
 
   void begin_drain() {
@@ -91,6 +119,8 @@ struct Server::Impl {
   EngineService engine;
   EngineBackend backend;
   Metrics metrics;
+  std::unique_ptr<RequestLog> log;  // null: nothing is logged
+  Observers observers;
   Generations generations;
   ServerState state;
   HttpServer http;

@@ -104,7 +104,7 @@ TEST(Flags, AnUnknownCommandIsToldTheKnownOnes) {
   for (const std::vector<const char*>& args :
        std::vector<std::vector<const char*>>{{"bogus"}, {""}, {"models/x", "--prompt", "y"}, {}}) {
     const std::string text = std::get<UsageText>(parse(args)).text;
-    EXPECT_NE(text.find("run, inspect, synth"), std::string::npos) << text;
+    EXPECT_NE(text.find("run, serve, inspect, synth"), std::string::npos) << text;
     if (args.empty()) continue;
     EXPECT_NE(text.find("no command '" + std::string(args[0]) + "'"), std::string::npos) << text;
   }

@@ -14,8 +14,8 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMostPipelined = 64 << 10;   // bytes kept of requests that wait for their turn
-constexpr size_t kMostUnsent = 256 << 10;     // of answers, before the next request is looked at
+constexpr size_t kMostPipelined = 64 << 10;  // bytes kept of requests that wait for their turn
+constexpr size_t kMostUnsent = 256 << 10;    // of answers, before the next request is looked at
 constexpr std::chrono::seconds kLinger{2};
 
 // What a client may call its request in our logs.
@@ -50,7 +50,7 @@ class ConnectionExchange : public Exchange {
     head.content_length = body.size();
     append_head(connection_->out_, head, headers);
     if (!head_only_) connection_->out_ += body;
-    finish();
+    finish(status);
   }
 
   void begin_events() override { streaming_ = true; }
@@ -70,7 +70,7 @@ class ConnectionExchange : public Exchange {
     } else if (!head_only_) {
       connection_->out_ += "0\r\n\r\n";
     }
-    finish();
+    finish(200);
   }
 
   size_t backlog() const override { return connection_ == nullptr ? 0 : connection_->unsent(); }
@@ -82,6 +82,7 @@ class ConnectionExchange : public Exchange {
   }
 
   void client_gone() {
+    tell(499);
     connection_ = nullptr;
     if (!calling_drained_) drained_ = nullptr;
     if (auto gone = std::exchange(gone_, nullptr)) gone();
@@ -123,7 +124,14 @@ class ConnectionExchange : public Exchange {
     }
   }
 
-  void finish() {
+  void tell(int status) const {
+    if (!connection_->hub_->on_access) return;
+    connection_->hub_->on_access({id_, connection_->client_, request_.method, request_.path, status,
+                                  Connection::Clock::now() - begun_at_});
+  }
+
+  void finish(int status) {
+    tell(status);
     gone_ = nullptr;
     if (!calling_drained_) drained_ = nullptr;
     std::exchange(connection_, nullptr)->exchange_done(keep_alive_);
@@ -133,6 +141,7 @@ class ConnectionExchange : public Exchange {
   HttpRequest request_;
   std::string id_;
   bool keep_alive_, http10_, head_only_;
+  const Connection::Clock::time_point begun_at_ = Connection::Clock::now();
   bool streaming_ = false, begun_ = false;
   bool calling_drained_ = false;  // it is dropped after the call
   std::function<void()> gone_, drained_;
@@ -145,6 +154,7 @@ Connection::Connection(std::shared_ptr<ConnectionHub> hub, Socket socket)
 
 void Connection::start() {
   error_code ignored;
+  client_ = socket_.remote_endpoint(ignored).address().to_string();
   socket_.non_blocking(true, ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (hub_->options.send_buffer > 0) {
@@ -309,8 +319,7 @@ void Connection::flush() {
   const bool had = unsent() > 0;
   while (unsent() > 0) {
     error_code error;
-    const size_t count = socket_.write_some(
-        asio::buffer(out_.data() + out_sent_, unsent()), error);
+    const size_t count = socket_.write_some(asio::buffer(out_.data() + out_sent_, unsent()), error);
     if (error == asio::error::interrupted) continue;
     if (error == asio::error::would_block || error == asio::error::try_again) {
       if (out_sent_ > kMostUnsent) {

@@ -23,6 +23,7 @@ struct ConnectionHub {
   HttpOptions options;
   HttpServer::WantsBody wants_body;
   HttpServer::Handler handler;
+  std::function<void(const AccessRecord&)> on_access;  // may be empty
   boost::asio::io_context* context = nullptr;
   std::unordered_set<std::shared_ptr<Connection>> connections;
   std::vector<std::shared_ptr<Connection>> dirty;  // have bytes to send, at the end of this turn
@@ -71,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   RequestParser parser_;
   std::shared_ptr<ConnectionExchange> exchange_;  // the one being answered
+  std::string client_;                            // its address
   std::string out_;                               // from out_sent_ on: to be sent
   size_t out_sent_ = 0;
   size_t body_bytes_ = 0;  // its share of hub_->body_bytes

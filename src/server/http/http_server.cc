@@ -77,6 +77,10 @@ HttpServer::~HttpServer() {
   for (const auto& connection : connections) connection->close();
 }
 
+void HttpServer::on_access(std::function<void(const AccessRecord&)> tell) {
+  impl_->hub->on_access = std::move(tell);
+}
+
 Status HttpServer::listen() {
   const HttpOptions& options = impl_->hub->options;
   const auto refused = [&](const error_code& error) {

@@ -33,6 +33,13 @@ struct HttpCounters {
   uint64_t accept_retries = 0;  // times that no file descriptor was left
 };
 
+// One request, when its answer is complete or its client has gone (499).
+struct AccessRecord {
+  std::string_view id, client, method, path;
+  int status = 0;
+  std::chrono::steady_clock::duration time{};  // from the complete request to there
+};
+
 class HttpServer {
  public:
   // Answers one request, now or later.
@@ -44,6 +51,8 @@ class HttpServer {
   HttpServer(IoLoop& loop, HttpOptions options, WantsBody wants_body, Handler handler);
   // Closes every connection. Exchanges that are still held by others do nothing from then on.
   ~HttpServer();
+
+  void on_access(std::function<void(const AccessRecord&)> tell);
 
   // Binds and accepts. Errors: kInvalid with the address and the system's reason.
   Status listen();
