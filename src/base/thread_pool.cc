@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -98,6 +99,7 @@ void ThreadPool::work(int thread) {
 }
 
 void ThreadPool::worker(int thread) {
+  ::pthread_setname_np(::pthread_self(), "lk-worker");
   uint64_t seen = 0;
   const auto called = [&] {
     return epoch_.load(std::memory_order_seq_cst) != seen || stop_.load(std::memory_order_relaxed);

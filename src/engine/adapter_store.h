@@ -34,9 +34,9 @@ struct AdapterStoreOptions {
   std::string directory;  // --lora-dir: unknown names are looked up here; empty: none
   AdapterLoadOptions load;
   int threads = 1;
-  // Of the loading threads, beside those that compute: at 19 a step hardly ever waits for a load,
-  // and a load on a machine without an idle CPU gets 1.5% of one.
-  int niceness = 19;
+  // Of the loading threads, beside those that compute: on a machine without an idle CPU a load gets
+  // a tenth of one. At 19 it would get 1.5%, and requests for it would wait for seconds.
+  int niceness = 10;
 };
 
 // What is known of a name, for /v1/models, metrics and logs.

@@ -63,6 +63,8 @@ void AdapterStore::Impl::serve(Call call, const std::shared_ptr<AdapterVersion>&
   }
   if (!exists) {
     if (call.known) {
+      // Its name was forgotten while it waited: the directory may know it, as it would now.
+      if (!options.directory.empty()) return post(std::move(call));
       return answer(fail(ErrorKind::kNotFound, "there is no adapter {}", quoted_name(call.name)));
     }
     Name& entry = names[call.name];

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -10,6 +12,12 @@
 
 namespace lk {
 namespace {
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 // Of logits for prompt logprobs in one step, so that a large vocabulary does not ask for gigabytes.
 constexpr size_t kPromptRowBytes = size_t{64} << 20;
@@ -179,7 +187,9 @@ void Engine::compute(const StepPlan& plan) {
     stats_.prompt_tokens += std::min(prompt_left, chunk.count);
   }
   logits_.reserve(std::max<size_t>(1, batch.logit_count) * model_.info().vocab * sizeof(float));
+  const double before = thread_cpu_seconds();
   model_.forward(batch, cache_, logits_.as<float>());
+  stats_.forward_cpu_seconds += thread_cpu_seconds() - before;
 }
 
 void Engine::fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events) {

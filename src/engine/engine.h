@@ -33,6 +33,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // computed, again after a preemption
   uint64_t output_tokens = 0;
   uint64_t preemptions = 0;
+  double forward_cpu_seconds = 0;  // of the engine's thread in forward passes, its workers aside
   PrefixStats prefix;
   std::vector<int> free_blocks;       // by KV group
   std::vector<AdapterLoad> adapters;  // with requests, the paused ones left out

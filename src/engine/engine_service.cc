@@ -1,5 +1,7 @@
 #include "engine/engine_service.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -37,7 +39,10 @@ struct EngineService::Impl {
     told.total_blocks = engine->total_blocks();
     told.stats = engine->stats();
     told.last_step = Clock::now();
-    thread = std::thread([this] { run(); });
+    thread = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "lk-engine");
+      run();
+    });
   }
 
   ~Impl() {

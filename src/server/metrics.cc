@@ -184,6 +184,8 @@ void Metrics::Impl::write_engine(Page& page, const EngineSnapshot& engine) {
   page.one_count("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
                  static_cast<double>(stats.prefix.hits));
   page.one_count("lorikeet:engine_steps_total", "Forward passes", static_cast<double>(stats.steps));
+  page.one_count("lorikeet:engine_forward_cpu_seconds_total",
+                 "CPU time of the engine's thread in forward passes", stats.forward_cpu_seconds);
   page.one_gauge("lorikeet:engine_alive", "1 while the engine runs", engine.alive ? 1 : 0);
 }
 
