@@ -117,7 +117,8 @@ TEST_F(Identity, E06_AStreamKeepsItsAdapterWhileOthersCome) {
 
 TEST_F(Identity, F01_OnePromptManyIdentities) {
   const std::string base = base_name(*server_);
-  const std::string question = long_question(task_rows("json", 2)[1].question, "This line fills the page. ");
+  const std::string question =
+      long_question(task_rows("json", 2)[1].question, "This line fills the page. ");
   std::map<std::string, std::string> cold;
   for (const std::string& who : {std::string("sql"), std::string("json"), base}) {
     const HttpAnswer answer = ask(*server_, who, question, 30);
@@ -149,7 +150,8 @@ TEST_F(Identity, F02_G06_G11_AReloadedNameNeverMeetsOldKeysAndValues) {
     ASSERT_EQ(loaded.status, 200) << loaded.body;
     const TaskRow& row = task == "sql" ? sql : json;
     // The same long prompt for both contents, so that stale blocks would be found.
-    const HttpAnswer warm = ask(*server_, "t", long_question(sql.question, "Another line for the page. "), 20);
+    const HttpAnswer warm =
+        ask(*server_, "t", long_question(sql.question, "Another line for the page. "), 20);
     EXPECT_EQ(cached_tokens(warm) == 0, round < 2) << "round " << round;
     const HttpAnswer answer = ask(*server_, "t", row.question);
     EXPECT_EQ(chat_text(answer), row.answer) << "round " << round;
