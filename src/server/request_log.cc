@@ -23,9 +23,9 @@ void append_seconds(std::string& line, std::string_view key,
 std::string line_begin(std::string_view id) {
   const auto now = std::chrono::system_clock::now();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
-  std::string line = fmt::format("time={:%FT%T}.{:03d}Z",
-                                 fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
-                                 ms.count() % 1000);
+  std::string line =
+      fmt::format("time={:%FT%T}.{:03d}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
+                  ms.count() % 1000);
   append_field(line, "id", id);
   return line;
 }
@@ -46,8 +46,8 @@ void append_field(std::string& line, std::string_view key, std::string_view valu
     return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
   });
   line.append(" ").append(key).append("=");
-  line += plain ? std::string(value)
-                : Json(value).dump(-1, ' ', true, Json::error_handler_t::replace);
+  line +=
+      plain ? std::string(value) : Json(value).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 struct RequestLog::Impl {
