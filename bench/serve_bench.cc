@@ -182,6 +182,11 @@ int main(int argc, char** argv) {
                 quantile(first, 0.99) * 1e3, quantile(gaps, 0.5) * 1e3, quantile(gaps, 0.99) * 1e3,
                 quantile(outside, 0.5), lost);
   }
+  std::printf("CPU seconds by thread:");
+  for (const auto& [name, seconds] : server.thread_cpu_seconds())
+    std::printf(" %s %.2f", name.c_str(), seconds);
+  std::printf(" (forward passes on lk-engine %.2f)\n",
+              server.metric("lorikeet:engine_forward_cpu_seconds_total"));
   std::printf("peak memory %.2f GB\n", static_cast<double>(server.peak_bytes()) * 1e-9);
   return 0;
 }
