@@ -59,10 +59,12 @@ ChatTemplate::ChatTemplate() : clock_(local_time) {}
 Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string name) {
   ChatTemplate out;
   LK_ASSIGN_OR_RETURN(out.main_, jinja::Template::parse(source, std::move(name)));
+  out.source_ = std::move(source);
   return out;
 }
 
-Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
+Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir,
+                                        const std::string& template_file) {
   namespace fs = std::filesystem;
   const std::string config_path = (fs::path(model_dir) / "tokenizer_config.json").string();
   OrderedJson config = OrderedJson::object();
@@ -77,7 +79,10 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
   std::string tool_source, tool_name;
   std::optional<ChatTemplate> out;
   const auto field = config.find("chat_template");
-  if (fs::exists(file, ec)) {
+  if (!template_file.empty()) {
+    LK_ASSIGN_OR_RETURN(std::string source, read_file(template_file, jinja::kMaxSourceBytes));
+    LK_ASSIGN_OR_RETURN(out, parse(std::move(source), template_file));
+  } else if (fs::exists(file, ec)) {
     LK_ASSIGN_OR_RETURN(std::string source, read_file(file.string(), jinja::kMaxSourceBytes));
     LK_ASSIGN_OR_RETURN(out, parse(std::move(source), "chat_template.jinja"));
     if (fs::exists(tool_file, ec)) {
