@@ -36,9 +36,8 @@ class TestServer {
     EngineOptions engine_options;
     engine_options.max_sequences = 8;
     engine_options.max_model_len = 1024;
-    auto engine = Engine::create(shared_model(),
-                                 make_vocabulary(served_.tokenizer, served_.info.vocab),
-                                 engine_options);
+    auto engine = Engine::create(
+        shared_model(), make_vocabulary(served_.tokenizer, served_.info.vocab), engine_options);
     EXPECT_TRUE(engine) << engine.error().message;
     served_.max_model_len = (*engine)->max_model_len();
     AdapterStoreOptions store;
@@ -115,8 +114,9 @@ TEST(Server, RefusesWhatIsNoRoute) {
   EXPECT_EQ(method.status, 405);
   EXPECT_EQ(method.header("allow"), "POST");
   EXPECT_EQ(server.ask(post_request("/health", "")).header("allow"), "GET");
-  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
-            415);
+  EXPECT_EQ(
+      server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
+      415);
   EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, "").status, 200);
 }
 
