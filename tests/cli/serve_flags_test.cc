@@ -42,14 +42,30 @@ TEST(ServeFlags, NeedOnlyAModel) {
 }
 
 TEST(ServeFlags, StartAsTypedForVllm) {
-  const ServeOptions options = parsed({"openai/gpt-oss-20b", "--enable-lora", "--max_loras", "4",
-                                       "-tp", "1", "--data-parallel-size=1", "-O3",
-                                       "--compilation-config", "{\"level\": 3}",
-                                       "--gpu-memory-utilization", "0.9", "--dtype", "bfloat16",
-                                       "--trust-remote-code", "--served-model-name", "a", "b",
-                                       "--lora-modules", "sql=/a/sql",
+  const ServeOptions options = parsed({"openai/gpt-oss-20b",
+                                       "--enable-lora",
+                                       "--max_loras",
+                                       "4",
+                                       "-tp",
+                                       "1",
+                                       "--data-parallel-size=1",
+                                       "-O3",
+                                       "--compilation-config",
+                                       "{\"level\": 3}",
+                                       "--gpu-memory-utilization",
+                                       "0.9",
+                                       "--dtype",
+                                       "bfloat16",
+                                       "--trust-remote-code",
+                                       "--served-model-name",
+                                       "a",
+                                       "b",
+                                       "--lora-modules",
+                                       "sql=/a/sql",
                                        R"({"name": "math", "path": "/a/math"})",
-                                       "--no-enable-prefix-caching", "--max-lora-rank", "64"});
+                                       "--no-enable-prefix-caching",
+                                       "--max-lora-rank",
+                                       "64"});
   EXPECT_EQ(options.max_loras, 4);
   EXPECT_EQ(options.served_names, (std::vector<std::string>{"a", "b"}));
   EXPECT_FALSE(options.prefix_caching);
@@ -87,10 +103,10 @@ TEST(ConfigFile, GivesFlags) {
       "seed: null\n",
       "f.yaml");
   ASSERT_TRUE(args) << args.error().message;
-  EXPECT_EQ(*args, (std::vector<std::string>{
-                       "--model", "m", "--port", "9000", "--lora-modules", "a=x", "--lora-modules",
-                       R"({"name":"b","path":"y"})", "--no-enable-prefix-caching",
-                       "--allow-runtime-lora"}));
+  EXPECT_EQ(*args,
+            (std::vector<std::string>{"--model", "m", "--port", "9000", "--lora-modules", "a=x",
+                                      "--lora-modules", R"({"name":"b","path":"y"})",
+                                      "--no-enable-prefix-caching", "--allow-runtime-lora"}));
   EXPECT_TRUE(parse_config("", "f.yaml")->empty());
   for (const char* bad : {"- a\n- b\n", "a: [1\n", "just words", "a: &x [*x]\n"}) {
     const auto refused = parse_config(bad, "f.yaml");
