@@ -27,12 +27,21 @@ OrderedJson normalize_message(const OrderedJson& message) {
     reasoning = &*found;
     break;
   }
+  // Keys are appended, not assigned: each assignment would search all keys before it.
+  auto& fields = *out.get_ptr<OrderedJson::object_t*>();
   // "thinking" comes first, for the order shows in a template that prints the whole message.
-  if (reasoning != nullptr) out["thinking"] = *reasoning;
+  if (reasoning != nullptr) fields.emplace_back("thinking", *reasoning);
+  bool has_content = false;
   for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) out[key] = value;
+    if (value.is_null()) continue;
+    has_content = has_content || key == "reasoning_content";
+    if (reasoning != nullptr && key == "thinking") {
+      fields.front().second = value;
+    } else {
+      fields.emplace_back(key, value);
+    }
   }
-  if (reasoning != nullptr) out["reasoning_content"] = *reasoning;
+  if (reasoning != nullptr && !has_content) fields.emplace_back("reasoning_content", *reasoning);
   return out;
 }
 
