@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
-
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
