@@ -14,42 +14,29 @@ constexpr int kChains = 12;  // independent sums: latency 4, two units
 constexpr int64_t kSteps = 2000000;
 volatile float sink;
 
-__attribute__((target("avx2,fma"))) double fma_avx2() {
-  __m256 sum[kChains];
-  for (auto& s : sum) s = _mm256_set1_ps(1.0f);
-  const __m256 a = _mm256_set1_ps(0.999999f), b = _mm256_set1_ps(1e-9f);
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sum) s = _mm256_fmadd_ps(s, a, b);
+// One chain of operations on `Vector` for each element of `sum`; `flops` of one operation. A macro,
+// for a template cannot carry the instruction set of each use.
+#define LK_PEAK(name, isa, Vector, set1, first, a_value, b_value, operation, flops) \
+  __attribute__((target(isa))) double name() {                                      \
+    Vector sum[kChains];                                                            \
+    for (auto& s : sum) s = set1(1.0f);                                             \
+    const auto a = a_value, b = b_value;                                            \
+    for (int64_t i = 0; i < kSteps; ++i) {                                          \
+      _Pragma("GCC unroll 12") for (auto& s : sum) s = operation(s, a, b);          \
+    }                                                                               \
+    for (auto& s : sum) sink = first(s);                                            \
+    return double{flops} * kChains * kSteps;                                        \
   }
-  for (auto& s : sum) sink = _mm256_cvtss_f32(s);
-  return 2.0 * 8 * kChains * kSteps;
-}
 
-__attribute__((target("avx512f"))) double fma_avx512() {
-  __m512 sum[kChains];
-  for (auto& s : sum) s = _mm512_set1_ps(1.0f);
-  const __m512 a = _mm512_set1_ps(0.999999f), b = _mm512_set1_ps(1e-9f);
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sum) s = _mm512_fmadd_ps(s, a, b);
-  }
-  for (auto& s : sum) sink = _mm512_cvtss_f32(s);
-  return 2.0 * 16 * kChains * kSteps;
-}
+LK_PEAK(fma_avx2, "avx2,fma", __m256, _mm256_set1_ps, _mm256_cvtss_f32, _mm256_set1_ps(0.999999f),
+        _mm256_set1_ps(1e-9f), _mm256_fmadd_ps, 2 * 8)
+LK_PEAK(fma_avx512, "avx512f", __m512, _mm512_set1_ps, _mm512_cvtss_f32, _mm512_set1_ps(0.999999f),
+        _mm512_set1_ps(1e-9f), _mm512_fmadd_ps, 2 * 16)
+LK_PEAK(dot_bf16, "avx512f,avx512bf16", __m512, _mm512_set1_ps, _mm512_cvtss_f32,
+        (__m512bh)_mm512_set1_epi32(0x3c003c00), (__m512bh)_mm512_set1_epi32(0x3c003c00),
+        _mm512_dpbf16_ps, 4 * 16)
 
-__attribute__((target("avx512f,avx512bf16"))) double dot_bf16() {
-  __m512 sum[kChains];
-  for (auto& s : sum) s = _mm512_set1_ps(1.0f);
-  const auto a = (__m512bh)_mm512_set1_epi32(0x3c003c00),
-             b = (__m512bh)_mm512_set1_epi32(0x3c003c00);
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sum) s = _mm512_dpbf16_ps(s, a, b);
-  }
-  for (auto& s : sum) sink = _mm512_cvtss_f32(s);
-  return 4.0 * 16 * kChains * kSteps;
-}
+#undef LK_PEAK
 
 __attribute__((target("avx2"))) int64_t read_all(const std::byte* data, int64_t bytes) {
   __m256i sum[8] = {};

@@ -228,6 +228,16 @@ Status check_fields(const OrderedJson& object, std::string_view what) {
   return {};
 }
 
+// PEFT has defaults for what is absent and fails for these as null.
+Status check_not_null(const OrderedJson& object, std::string_view what) {
+  for (const char* key : {"r", "lora_alpha"}) {
+    const auto field = object.find(key);
+    if (field != object.end() && field->is_null())
+      return invalid("{}: '{}' must be a number, found null", what, key);
+  }
+  return {};
+}
+
 Status check_kind(const Reader& reader, std::string_view what) {
   const OrderedJson* type = reader.get("peft_type");
   if (!type) return invalid("{}: 'peft_type' is missing, expected \"LORA\"", what);
@@ -330,6 +340,7 @@ Result<AdapterConfig> parse_adapter_config(std::string_view text, std::string_vi
   const Reader reader(object, what);
   LK_RETURN_IF_ERROR(check_kind(reader, what));
   LK_RETURN_IF_ERROR(check_fields(object, what));
+  LK_RETURN_IF_ERROR(check_not_null(object, what));
 
   AdapterConfig config;
   if (const OrderedJson* r = reader.get("r")) {

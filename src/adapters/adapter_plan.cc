@@ -37,6 +37,8 @@ class Planner {
     }
     LK_RETURN_IF_ERROR(targets_.check_parameters(adapted));
     LK_ASSIGN_OR_RETURN(plan_.not_adapted, targets_.not_adapted(adapted, budget_));
+    LK_ASSIGN_OR_RETURN(const auto contradictions, targets_.contradictions(adapted, budget_));
+    plan_.warnings.insert(plan_.warnings.end(), contradictions.begin(), contradictions.end());
     warn_of_ranks();
     const LinearSpec* base = index_.table().linears.data();
     std::stable_sort(plan_.pairs.begin(), plan_.pairs.end(),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "adapters/tensor_groups.h"
+
 namespace lk {
 namespace {
 
@@ -20,6 +22,14 @@ bool any_path_suffix(std::string_view path, Each each) {
     if (dot == std::string_view::npos) return false;
     path.remove_prefix(dot + 1);
   }
+}
+
+std::string with_expert(std::string path, int expert) {
+  constexpr std::string_view kHole = "{expert}";
+  if (const size_t hole = path.find(kHole); hole != std::string::npos) {
+    path.replace(hole, kHole.size(), std::to_string(expert));
+  }
+  return path;
 }
 
 }  // namespace
@@ -98,10 +108,7 @@ Result<bool> Targets::module(const LinearSpec& spec, const LinearName& name,
     return false;
   const int experts = name.form == NameForm::kExpertModule ? spec.experts : 1;
   for (int e = 0; e < experts; ++e) {
-    std::string path = name.path;
-    if (const size_t hole = path.find("{expert}"); hole != std::string::npos) {
-      path.replace(hole, std::string_view("{expert}").size(), std::to_string(e));
-    }
+    const std::string path = with_expert(name.path, e);
     LK_ASSIGN_OR_RETURN(const bool hit, selected(config_.target_modules, modules_, path, budget));
     if (!hit) continue;
     LK_ASSIGN_OR_RETURN(const bool out, selected(config_.exclude_modules, excluded_, path, budget));
@@ -126,6 +133,86 @@ Result<std::vector<std::string>> Targets::not_adapted(const Adapted& adapted,
       out.push_back(rows == 0 ? spec.path() : name.path);
       break;
     }
+  }
+  return out;
+}
+
+// Entries of a target_modules list that no module's path ends with.
+std::vector<std::string> Targets::unknown_modules() const {
+  Suffixes left = modules_;
+  const auto strike = [&](std::string_view path) {
+    return any_path_suffix(path, [&](const std::string& s) { return left.erase(s), left.empty(); });
+  };
+  // Entries that name an expert by its number are rare: one expert stands for all at first.
+  for (const bool every_expert : {false, true}) {
+    for (const LinearSpec& spec : index_.table().linears) {
+      for (const LinearName& name : spec.names) {
+        const bool apart = name.form == NameForm::kExpertModule;
+        const int experts = apart && every_expert ? spec.experts : 1;
+        for (int e = 0; e < experts; ++e) {
+          if (left.empty() || strike(with_expert(name.path, e))) return {};
+        }
+      }
+    }
+  }
+  std::vector<std::string> unknown;
+  for (const std::string& entry : config_.target_modules.suffixes) {
+    if (left.count(index_.without_root(entry))) unknown.push_back("'" + entry + "'");
+  }
+  return unknown;
+}
+
+std::vector<std::string> Targets::unknown_layers() const {
+  int layers = 0;
+  for (const LinearSpec& spec : index_.table().linears) layers = std::max(layers, spec.layer + 1);
+  std::vector<std::string> unknown;
+  for (const int64_t layer : config_.layers_to_transform) {
+    if (layer < 0 || layer >= layers) unknown.push_back(std::to_string(layer));
+  }
+  return unknown;
+}
+
+Result<bool> Targets::targeted(const LinearSpec& spec, const MatchBudget& budget) const {
+  for (const LinearName& name : spec.names) {
+    if (parameter(name)) return true;
+    LK_ASSIGN_OR_RETURN(const bool hit, module(spec, name, budget));
+    if (hit) return true;
+  }
+  return false;
+}
+
+Result<std::vector<std::string>> Targets::contradictions(const Adapted& adapted,
+                                                         const MatchBudget& budget) const {
+  using Form = ModuleSelection::Form;
+  std::vector<std::string> out;
+  const std::string& architecture = index_.table().architecture;
+  if (const auto unknown = unknown_modules(); !unknown.empty()) {
+    out.push_back(fmt::format("target_modules names what no linear of a {} model is called: {}",
+                              architecture, list_some(unknown)));
+  }
+  if (const auto unknown = unknown_layers(); !unknown.empty()) {
+    out.push_back(fmt::format("layers_to_transform names layers that the model does not have: {}",
+                              list_some(unknown)));
+  }
+  if (config_.target_modules.form == Form::kNone && config_.target_parameters.empty()) return out;
+  std::vector<std::string> unasked;
+  bool any = false;
+  for (const LinearSpec& spec : index_.table().linears) {
+    const bool pattern_may_be_idle = config_.target_modules.form == Form::kPattern && !any;
+    if (!adapted.count(&spec) && !pattern_may_be_idle) continue;
+    LK_ASSIGN_OR_RETURN(const bool hit, targeted(spec, budget));
+    any = any || hit;
+    if (!hit && adapted.count(&spec)) unasked.push_back(spec.path());
+  }
+  if (config_.target_modules.form == Form::kPattern && !any) {
+    out.push_back(fmt::format("target_modules matches no linear of a {} model", architecture));
+  }
+  if (!unasked.empty()) {
+    out.push_back(fmt::format(
+        "the configuration (target_modules, target_parameters, exclude_modules, "
+        "layers_to_transform) leaves out {} linears that the file has tensors for, which are "
+        "applied: {}",
+        unasked.size(), list_some(unasked)));
   }
   return out;
 }

@@ -35,11 +35,19 @@ class Targets {
   // target_parameters match and `adapted` lacks, in table order.
   Result<std::vector<std::string>> not_adapted(const Adapted& adapted,
                                                const MatchBudget& budget) const;
+  // Where the configuration and the file contradict each other, a sentence each. The tensors
+  // decide; what the configuration says besides is told, not followed: modules that do not exist,
+  // layers that do not exist, linears that are adapted although nothing asks for it.
+  Result<std::vector<std::string>> contradictions(const Adapted& adapted,
+                                                  const MatchBudget& budget) const;
 
  private:
   using Suffixes =
       std::unordered_set<std::string>;  // without root prefixes, as the table's names are
 
+  std::vector<std::string> unknown_modules() const;
+  std::vector<std::string> unknown_layers() const;
+  Result<bool> targeted(const LinearSpec& spec, const MatchBudget& budget) const;
   Suffixes without_roots(const std::vector<std::string>& names) const;
   Result<bool> module(const LinearSpec& spec, const LinearName& name,
                       const MatchBudget& budget) const;

@@ -167,8 +167,7 @@ class Builder {
     } else if (says("number overflow")) {
       error = fmt::format("{}: the number {} before byte {} is out of range", what_, shown(token),
                           byte);
-    } else if (position == 0 || position > size || says("end of input") ||
-               says("missing closing quote")) {
+    } else if (position == 0 || position > size || says("missing closing quote")) {
       error = fmt::format("{} is not valid JSON: it ends too early, after {} bytes", what_, byte);
     } else {
       error = fmt::format("{} is not valid JSON: {} at byte {} is not expected there", what_,

@@ -26,7 +26,7 @@ class LineReader {
   uint64_t position() const { return position_; }
   uint64_t size() const { return size_; }
 
-  static constexpr size_t kMaxLine = size_t{64} << 20;
+  static constexpr size_t kMaxLine = size_t{32} << 20;
 
  private:
   LineReader(int fd, uint64_t size) : fd_(fd), size_(size) {}

@@ -149,7 +149,12 @@ Result<LineRequest> read_line(const OrderedJson& line, const std::string& what,
     if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
       return invalid("{}: unknown key '{}'", what, key);
   }
-  const Json plain(line);
+  // What may be large is read from the line itself.
+  Json plain = Json::object();
+  for (const auto& [key, value] : line.items()) {
+    const bool large = key == "messages" || key == "tools" || key == "chat_template_kwargs";
+    plain[key] = large && !value.is_null() ? Json(true) : Json(value);
+  }
   const JsonFields fields(plain, what);
   LineRequest out;
   out.request = defaults.request;

@@ -5,9 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <future>
-#include <sstream>
 
 #include "cli/model_parts.h"
 #include "cli/output.h"
@@ -44,15 +42,6 @@ Result<std::string> folder_of(const std::string& name, const std::string& revisi
                  : resolve_model(name, revision, options);
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return fail(ErrorKind::kNotFound, "cannot read the file {}", path);
-  }
-  return text.str();
-}
-
 // How the machine's memory is shared out: what is left beside the loaded model.
 struct MemoryPlan {
   size_t available = 0, kv = 0, adapters = 0;
@@ -82,13 +71,17 @@ Result<ServedModel> served_model(const ServeOptions& options, const std::string&
   served.info = parts.model->info();
   served.tokenizer = parts.tokenizer;
   served.no_template = parts.no_template;
-  std::string source;
   if (!options.chat_template.empty()) {
-    LK_ASSIGN_OR_RETURN(source, read_file(options.chat_template));
-    LK_ASSIGN_OR_RETURN(served.chat_template, ChatTemplate::parse(source, options.chat_template));
+    LK_ASSIGN_OR_RETURN(served.chat_template, ChatTemplate::load(folder, options.chat_template));
   } else {
     served.chat_template = std::move(parts.chat_template);
   }
+  if (served.chat_template) served.parsers = detect_output_parsers(served.chat_template->source());
+  if (!options.reasoning_parser.empty()) served.parsers.reasoning = options.reasoning_parser;
+  if (!options.tool_call_parser.empty()) served.parsers.tools = options.tool_call_parser;
+  LK_RETURN_IF_ERROR(make_output_parser(
+      {.reasoning = served.parsers.reasoning, .tools = served.parsers.tools, .prompt_tail = {}},
+      *served.tokenizer));
   LK_ASSIGN_OR_RETURN(HfConfig config, HfConfig::read(folder));
   if (options.generation_config == "vllm") {
     config.generation_config = nullptr;
@@ -154,6 +147,8 @@ Result<ServerOptions> server_options(const ServeOptions& options) {
   return server;
 }
 
+std::string none_if_empty(const std::string& text) { return text.empty() ? "none" : text; }
+
 void print_plan(const ServeOptions& options, const ModelParts& parts, const ServedModel& served,
                 const MemoryPlan& memory, const std::vector<AdapterStatus>& adapters,
                 const std::vector<int>& blocks) {
@@ -162,6 +157,9 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
                   fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
                   human_bytes(info.weight_bytes), parts.model->kernels().name(),
                   parts.model->kernels().threads()));
+  say(fmt::format("reasoning parser {}, tool-call parser {}, chat template {}",
+                  none_if_empty(served.parsers.reasoning), none_if_empty(served.parsers.tools),
+                  served.chat_template ? "found" : "none"));
   say(
       fmt::format("KV cache at most {} (blocks: {}), adapters at most {}, of {} left; {} requests "
                   "at once, context {}",

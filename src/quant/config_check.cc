@@ -109,10 +109,39 @@ void compare_modules(const Claim& claim, const LinearTable& table, const std::st
   }
 }
 
+// "gpt_oss" and "GptOssForCausalLM" name the same architecture.
+std::string without_marks(const std::string& name) {
+  std::string out = lower(name);
+  out.erase(std::remove(out.begin(), out.end(), '_'), out.end());
+  return out;
+}
+
+void compare_architectures(const HfConfig& config, StoredModel& model) {
+  const JsonFields fields = config.fields();
+  if (!fields.has("architectures")) return;
+  const auto named = fields.strings("architectures");
+  if (!named) {
+    model.warnings.push_back(named.error().message);
+    return;
+  }
+  std::string type = without_marks(config.model_type());
+  if (constexpr std::string_view kText = "text";
+      type.size() > kText.size() &&
+      type.compare(type.size() - kText.size(), kText.npos, kText) == 0)
+    type.resize(type.size() - kText.size());  // the text part of a model that also sees
+  for (const std::string& name : *named) {
+    if (without_marks(name).rfind(type, 0) == 0) continue;
+    model.warnings.push_back(
+        fmt::format("config.json: architectures names {}, but model_type is {}, which is followed",
+                    name.substr(0, 60), config.model_type().substr(0, 60)));
+  }
+}
+
 }  // namespace
 
 void compare_with_config(const HfConfig& config, const LinearTable& table,
                          const std::string& prefix, StoredModel& model) {
+  compare_architectures(config, model);
   auto claim = find_claim(config);
   if (!claim) {
     model.warnings.push_back(claim.error().message);

@@ -89,7 +89,7 @@ class Matcher {
     return nullptr;
   }
 
-  Result<StoredLinear> match_linear(const LinearSpec& spec, const StoredModel& model) {
+  Result<StoredLinear> match_linear(const LinearSpec& spec, StoredModel& model) {
     StoredLinear linear;
     linear.spec = &spec;
     linear.experts.resize(static_cast<size_t>(std::max(spec.experts, 1)));
@@ -101,6 +101,12 @@ class Matcher {
         LK_RETURN_IF_ERROR(read_name(spec, *name, linear));
       }
       LK_RETURN_IF_ERROR(read_bias(spec, group, linear));
+      if (spec.stage == Stage::kHead && table_.tied_head) {
+        model.warnings.push_back(fmt::format(
+            "config.json says tie_word_embeddings, but the file holds {}, which is not used: the "
+            "head is the embedding's matrix",
+            linear.tensors.front().name));
+      }
       LK_RETURN_IF_ERROR(adopt_tied_head(spec, model, linear));
       for (const StoredTensor& tensor : linear.tensors) used_.insert(tensor.name);
       return linear;

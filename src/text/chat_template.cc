@@ -27,12 +27,21 @@ OrderedJson normalize_message(const OrderedJson& message) {
     reasoning = &*found;
     break;
   }
+  // Keys are appended, not assigned: each assignment would search all keys before it.
+  auto& fields = *out.get_ptr<OrderedJson::object_t*>();
   // "thinking" comes first, for the order shows in a template that prints the whole message.
-  if (reasoning != nullptr) out["thinking"] = *reasoning;
+  if (reasoning != nullptr) fields.emplace_back("thinking", *reasoning);
+  bool has_content = false;
   for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) out[key] = value;
+    if (value.is_null()) continue;
+    has_content = has_content || key == "reasoning_content";
+    if (reasoning != nullptr && key == "thinking") {
+      fields.front().second = value;
+    } else {
+      fields.emplace_back(key, value);
+    }
   }
-  if (reasoning != nullptr) out["reasoning_content"] = *reasoning;
+  if (reasoning != nullptr && !has_content) fields.emplace_back("reasoning_content", *reasoning);
   return out;
 }
 
@@ -59,10 +68,12 @@ ChatTemplate::ChatTemplate() : clock_(local_time) {}
 Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string name) {
   ChatTemplate out;
   LK_ASSIGN_OR_RETURN(out.main_, jinja::Template::parse(source, std::move(name)));
+  out.source_ = std::move(source);
   return out;
 }
 
-Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
+Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir,
+                                        const std::string& template_file) {
   namespace fs = std::filesystem;
   const std::string config_path = (fs::path(model_dir) / "tokenizer_config.json").string();
   OrderedJson config = OrderedJson::object();
@@ -77,7 +88,10 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir) {
   std::string tool_source, tool_name;
   std::optional<ChatTemplate> out;
   const auto field = config.find("chat_template");
-  if (fs::exists(file, ec)) {
+  if (!template_file.empty()) {
+    LK_ASSIGN_OR_RETURN(std::string source, read_file(template_file, jinja::kMaxSourceBytes));
+    LK_ASSIGN_OR_RETURN(out, parse(std::move(source), template_file));
+  } else if (fs::exists(file, ec)) {
     LK_ASSIGN_OR_RETURN(std::string source, read_file(file.string(), jinja::kMaxSourceBytes));
     LK_ASSIGN_OR_RETURN(out, parse(std::move(source), "chat_template.jinja"));
     if (fs::exists(tool_file, ec)) {

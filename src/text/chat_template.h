@@ -23,7 +23,12 @@ class ChatTemplate {
   // {name, template} of which "default" is taken, and "tool_use" when there are tools). Takes
   // bos_token, eos_token and the like from tokenizer_config.json. Errors: kNotFound if there is no
   // template.
-  static Result<ChatTemplate> load(const std::string& model_dir);
+  // `template_file`, if given, stands in for all of these.
+  static Result<ChatTemplate> load(const std::string& model_dir,
+                                   const std::string& template_file = {});
+
+  // The template's own text (without tools, where that is another one).
+  const std::string& source() const { return source_; }
 
   // `messages` is an array of at least one object. As in Transformers, keys of a message whose
   // value is null are dropped, and reasoning_content, thinking and reasoning stand for each other.
@@ -39,6 +44,7 @@ class ChatTemplate {
  private:
   ChatTemplate();
 
+  std::string source_;
   jinja::Template main_;
   std::optional<jinja::Template> with_tools_;
   std::vector<std::pair<std::string, std::shared_ptr<const OrderedJson>>> special_tokens_;

@@ -26,7 +26,7 @@ float scale(const AdapterConfig& config, std::string_view path) {
 }
 
 TEST(AdapterConfig, DefaultsArePefts) {
-  const AdapterConfig config = parsed(R"("r": null)");
+  const AdapterConfig config = parsed(R"("bias": "none")");
   EXPECT_EQ(config.r, 8);
   EXPECT_EQ(config.lora_alpha, 8);
   EXPECT_EQ(scale(config, "model.layers.0.self_attn.q_proj"), 1.0f);
@@ -181,6 +181,8 @@ TEST(AdapterConfig, RefusalsNameTheField) {
            Row{R"("velora_config": {"num_groups": 2})", "velora_config", "VeLoRA"},
            Row{R"("monteclora_config": {"x": 2})", "monteclora_config", "Monte"},
            Row{R"("shiny_new_thing": {"x": 2})", "shiny_new_thing", "unknown"},
+           Row{R"("r": null)", "'r'", "null"},
+           Row{R"("lora_alpha": null)", "'lora_alpha'", "null"},
            Row{R"("r": 0)", "'r'", "0"},
            Row{R"("r": -4)", "'r'", "-4"},
            Row{R"("r": 2.5)", "'r'", "2.5"},

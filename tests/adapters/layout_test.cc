@@ -417,6 +417,41 @@ TEST(Layout, WhatWasAskedForAndIsNotThereIsListed) {
             (Names{"layers.1.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj"}));
 }
 
+TEST(Layout, ContradictionsOfConfigurationAndTensorsAreTold) {
+  AdapterFiles files;
+  files.add_pair(kQ, 2, kHidden, 32);
+  const auto told = [&](const std::string& fields) {
+    files.config = config_with(fields);
+    const auto adapter = loaded(files, kGptOss);
+    if (!adapter || adapter->warnings.empty()) return std::string();
+    EXPECT_EQ(adapter->warnings.size(), 1u) << fields;
+    return adapter->warnings[0];
+  };
+  EXPECT_EQ(told(R"("target_modules": ["q_proj", "layers.1.mlp.experts.2.down_proj"])"), "");
+  EXPECT_EQ(told(R"("target_modules": "all-linear")"), "");
+  EXPECT_EQ(told(R"("target_modules": null)"), "");
+  EXPECT_EQ(told(R"("target_modules": ["q_proj"], "layers_to_transform": [0, 1])"), "");
+  EXPECT_EQ(told(R"("target_modules": ["q_proj", "qkv_proj", "mlp.experts.3.down_proj"])"),
+            "target_modules names what no linear of a gpt_oss model is called: 'qkv_proj', "
+            "'mlp.experts.3.down_proj'");
+  EXPECT_EQ(told(R"("target_modules": ["q_proj"], "layers_to_transform": [0, 2, -1])"),
+            "layers_to_transform names layers that the model does not have: 2, -1");
+  for (const char* leaves_out :
+       {R"("target_modules": ["v_proj"])", R"("target_modules": ".*v_proj")",
+        R"("target_modules": ["q_proj"], "exclude_modules": ["layers.0.self_attn.q_proj"])",
+        R"("target_modules": ["q_proj"], "layers_to_transform": 1)"}) {
+    EXPECT_NE(told(leaves_out)
+                  .find("leaves out 1 linears that the file has tensors for, which are "
+                        "applied: layers.0.self_attn.q_proj"),
+              std::string::npos)
+        << told(leaves_out);
+  }
+  files.config = config_with(R"("target_modules": ".*qkv")");
+  const auto nothing = loaded(files, kGptOss);
+  ASSERT_EQ(nothing->warnings.size(), 2u);
+  EXPECT_EQ(nothing->warnings[0], "target_modules matches no linear of a gpt_oss model");
+}
+
 TEST(Layout, TensorsDecideTheRankAndTheConfigurationTheScale) {
   AdapterFiles files;
   files.add_pair(kQ, 5, kHidden, 32);

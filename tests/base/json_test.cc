@@ -48,6 +48,8 @@ TEST(Json, ErrorsSayWhereInWords) {
   EXPECT_EQ(fault_of("{\"a\": \"\xff\"}"), "line 3 is not valid JSON: byte 8 is not UTF-8");
   EXPECT_EQ(fault_of(std::string("{\"a\": \"\0\"}", 10)),
             "line 3 is not valid JSON: a string holds an unescaped control character at byte 8");
+  EXPECT_EQ(fault_of(std::string("\0\0", 2)),
+            "line 3 is not valid JSON: '?' at byte 1 is not expected there");
   EXPECT_EQ(fault_of(R"({"a": 1e999})"),
             "line 3: the number '1e999' before byte 11 is out of range");
   for (const char* text : {"{\"a\": 1} x", "[1 2]", "{1: 2}", "\x01", "[\"\\q\"]", "[01]"})

@@ -98,7 +98,8 @@ TEST(Inspect, AnAdapterThatCannotBeReadIsRefused) {
     const ProcessResult result = run_lorikeet({"inspect", tiny_model(), "--lora", folder});
     EXPECT_EQ(result.code, 2);
     EXPECT_EQ(result.out, "");
-    EXPECT_EQ(result.err.rfind("lorikeet: adapter " + folder + ": ", 0), 0u) << result.err;
+    EXPECT_EQ(result.err.rfind("lorikeet: ", 0), 0u) << result.err;
+    EXPECT_NE(result.err.find(folder), std::string::npos) << result.err;
   }
 }
 

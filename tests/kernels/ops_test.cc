@@ -112,6 +112,34 @@ class Ops : public testing::TestWithParam<const KernelsRow*> {
     // Pair products round the activations to bfloat16.
     tolerance_ = GetParam()->name == "avx512bf16" ? 6e-3 : 2e-5;
   }
+
+  struct ExpertLayer {
+    const Packed &fast_up, &fast_down, &ref_up, &ref_down;
+    int experts, top_k, inner;
+  };
+  // Adds the layer's output to `fast` and, by the reference, to `reference` [tokens, hidden].
+  void run_experts(const Batch& batch, const ExpertLayer& layer, const float* x,
+                   const int32_t* expert, const float* weight, std::vector<float>& fast,
+                   std::vector<float>& reference) {
+    ExpertArgs args{.x = x,
+                    .expert = expert,
+                    .weight = weight,
+                    .experts = layer.experts,
+                    .top_k = layer.top_k,
+                    .intermediate = layer.inner,
+                    .up = layer.fast_up.linear,
+                    .down = layer.fast_down.linear,
+                    .activation = Activation::kClampedSwiGlu,
+                    .alpha = 1.702f,
+                    .limit = 7.0f,
+                    .residual = fast.data()};
+    fast_->experts(batch, args);
+    args.up = layer.ref_up.linear;
+    args.down = layer.ref_down.linear;
+    args.residual = reference.data();
+    reference_->experts(batch, args);
+  }
+
   std::unique_ptr<Kernels> fast_, reference_;
   double tolerance_ = 0;
 };
@@ -200,23 +228,9 @@ TEST_P(Ops, ExpertsWithBothSeams) {
             }
           }
           std::vector<float> a(tokens * s.hidden, 1.0f), b = a;
-          ExpertArgs args{x.data(),
-                          expert.data(),
-                          weight.data(),
-                          s.experts,
-                          s.top_k,
-                          int(s.inner),
-                          fast_up.linear,
-                          fast_down.linear,
-                          Activation::kClampedSwiGlu,
-                          1.702f,
-                          7.0f,
-                          a.data()};
-          fast_->experts(batch->batch, args);
-          args.up = ref_up.linear;
-          args.down = ref_down.linear;
-          args.residual = b.data();
-          reference_->experts(batch->batch, args);
+          run_experts(batch->batch,
+                      {fast_up, fast_down, ref_up, ref_down, s.experts, s.top_k, int(s.inner)},
+                      x.data(), expert.data(), weight.data(), a, b);
           EXPECT_LT(distance(a, b), tolerance_)
               << format->name << " hidden " << s.hidden << " tokens " << tokens;
           if (largest.empty()) largest = a;
@@ -412,23 +426,8 @@ TEST_P(Ops, ClampedSwiGluExtremes) {
     const int32_t expert = 0;
     const float weight = 1;
     std::vector<float> a(hidden, 0.0f), b = a;
-    ExpertArgs args{x.data(),
-                    &expert,
-                    &weight,
-                    1,
-                    1,
-                    int(inner),
-                    fast_up.linear,
-                    fast_down.linear,
-                    Activation::kClampedSwiGlu,
-                    1.702f,
-                    7.0f,
-                    a.data()};
-    fast_->experts(batch->batch, args);
-    args.up = ref_up.linear;
-    args.down = ref_down.linear;
-    args.residual = b.data();
-    reference_->experts(batch->batch, args);
+    run_experts(batch->batch, {fast_up, fast_down, ref_up, ref_down, 1, 1, int(inner)}, x.data(),
+                &expert, &weight, a, b);
     EXPECT_LT(distance(a, b), 2e-5) << deviation;
   }
 }

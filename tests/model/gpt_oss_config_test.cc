@@ -158,6 +158,16 @@ TEST(GptOssConfig, FieldsThatDisagree) {
                "rope_type is linear, expected yarn or default");
   EXPECT_ERROR(parse_with(R"({"rope_scaling": {"attention_factor": 1.0}})"),
                "field attention_factor is not supported");
+  EXPECT_ERROR(parse_with(R"({"rope_scaling": {"mrope_section": [1, 2]}})"),
+               "field mrope_section is not supported");
+  EXPECT_ERROR(parse_with(R"({"rope_scaling": null,
+                              "rope_parameters": {"rope_type": "default", "rope_theta": 150000,
+                                                  "low_freq_factor": 1}})"),
+               "field low_freq_factor is not supported");
+  EXPECT_ERROR(parse_with(R"({"rope_parameters": {"rope_type": "yarn", "factor": 16}})"),
+               "factor differs in rope_scaling and rope_parameters");
+  EXPECT_ERROR(parse_with(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 3}})"),
+               "rope_theta differs from that of rope_parameters");
   EXPECT_ERROR(parse_with(R"({"rope_scaling": 3, "rope_parameters": null})"), "rope_scaling is 3");
   EXPECT_ERROR(parse_with(R"({"hidden_act": "gelu"})"), "hidden_act is gelu, expected silu");
   EXPECT_ERROR(parse_with(R"({"tie_word_embeddings": 1})"), "expected true or false");

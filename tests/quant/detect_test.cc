@@ -1,5 +1,6 @@
 #include "quant/detect.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "base/numeric.h"
@@ -246,6 +247,10 @@ TEST(Detect, TiedHead) {
   Loaded both(all, table);
   ASSERT_TRUE(both.model) << both.model.error().message;
   EXPECT_EQ(both.linear(Stage::kHead).format, &kFormatBF16);
+  ASSERT_FALSE(both.model->warnings.empty());
+  EXPECT_NE(both.model->warnings[0].find("tie_word_embeddings, but the file holds lm_head.weight"),
+            std::string::npos)
+      << both.model->warnings[0];
 }
 
 std::vector<std::string> warnings(const std::string& quantization, bool quantized = true) {
@@ -275,6 +280,23 @@ TEST(Detect, ConfigAgrees) {
       warnings(
           R"({"quant_method": "mxfp4", "modules_to_not_convert": ["*.q", "*embed", "lm_head"]})")
           .empty());
+}
+
+TEST(Detect, ArchitecturesBelongToTheModelType) {
+  const auto told = [](const std::string& architectures) {
+    const Loaded loaded(toy_base() + toy_blocks(), toy_table(),
+                        R"({"model_type": "toy", "quantization_config": {"quant_method": "mxfp4"},
+                            "architectures": )" +
+                            architectures + "}");
+    EXPECT_TRUE(loaded.model) << loaded.model.error().message;
+    return loaded.model ? fmt::format("{}", fmt::join(loaded.model->warnings, "; ")) : "";
+  };
+  EXPECT_EQ(told("null"), "");
+  EXPECT_EQ(told(R"(["ToyForCausalLM"])"), "");
+  EXPECT_EQ(told(R"(["ToyForCausalLM", "LlamaForCausalLM"])"),
+            "config.json: architectures names LlamaForCausalLM, but model_type is toy, which is "
+            "followed");
+  EXPECT_NE(told("7"), "");
 }
 
 TEST(Detect, ConfigContradicts) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -333,6 +334,22 @@ TEST(ChatTemplate, FiftyMessagesAreQuick) {
   RecordProperty("milliseconds", std::to_string(best));
   std::printf("50 messages: %.3f ms\n", best);
   EXPECT_LT(best, 50);
+}
+
+// An ordered object searches all its keys at each assignment: minutes for a hostile message.
+TEST(ChatTemplate, AMessageOfManyKeysIsRenderedInLinearTime) {
+  const auto chat =
+      ChatTemplate::parse("{{ messages[0].thinking }}{{ messages[0] | length }}", "t");
+  ASSERT_TRUE(chat) << chat.error().message;
+  OrderedJson message = OrderedJson::object();
+  auto& fields = *message.get_ptr<OrderedJson::object_t*>();
+  for (int i = 0; i < 200000; ++i) fields.emplace_back("key" + std::to_string(i), 1);
+  fields.emplace_back("thinking", "so");
+  const std::clock_t start = std::clock();
+  const auto text = chat->render(OrderedJson::array({message}), nullptr, nullptr, false);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "so200002");  // its reasoning stands under reasoning_content too
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 20);
 }
 
 }  // namespace

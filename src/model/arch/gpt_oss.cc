@@ -1,5 +1,7 @@
 #include "model/arch/gpt_oss.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -51,12 +53,34 @@ Result<std::vector<bool>> parse_sliding(const JsonFields& fields, int layers) {
   return sliding;
 }
 
-// Settings that other models use and that change the embedding; none is silently dropped.
-Status refuse_other_rope_settings(const JsonFields& rope) {
-  for (const char* key :
-       {"attention_factor", "mscale", "mscale_all_dim", "partial_rotary_factor"}) {
-    if (rope.has(key)) {
-      return unsupported("{}: field {} is not supported for gpt_oss", rope.what(), key);
+// Settings that other models use may change the embedding; none is silently dropped.
+Status refuse_other_rope_settings(const JsonFields& rope,
+                                  std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : rope.json().items()) {
+    const bool expected = std::find(known.begin(), known.end(), key) != known.end();
+    if (!expected && !value.is_null()) {
+      return unsupported("{}: field {} is not supported for gpt_oss with this rope_type",
+                         rope.what(), key.substr(0, 60));
+    }
+  }
+  return {};
+}
+
+// Old and new spelling of the same setting may stand side by side if they agree.
+Status refuse_two_ropes(const JsonFields& fields) {
+  if (!fields.has("rope_parameters")) return {};
+  LK_ASSIGN_OR_RETURN(const JsonFields rope, fields.object("rope_parameters"));
+  const auto differs = [&](const Json& other, const std::string& key) {
+    return rope.has(key) && other.contains(key) && other[key] != rope.json()[key];
+  };
+  if (differs(fields.json(), "rope_theta"))
+    return invalid("{}: rope_theta differs from that of rope_parameters", fields.what());
+  if (!fields.has("rope_scaling")) return {};
+  LK_ASSIGN_OR_RETURN(const JsonFields old, fields.object("rope_scaling"));
+  for (const auto& [key, value] : old.json().items()) {
+    if (differs(old.json(), key)) {
+      return invalid("{}: {} differs in rope_scaling and rope_parameters", fields.what(),
+                     key.substr(0, 60));
     }
   }
   return {};
@@ -65,7 +89,9 @@ Status refuse_other_rope_settings(const JsonFields& rope) {
 Result<GptOssRope> parse_yarn(const JsonFields& fields, const JsonFields& scaling,
                               GptOssRope rope) {
   rope.yarn = true;
-  LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling));
+  LK_RETURN_IF_ERROR(refuse_other_rope_settings(
+      scaling, {"rope_type", "type", "rope_theta", "factor", "beta_fast", "beta_slow",
+                "original_max_position_embeddings", "truncate"}));
   LK_ASSIGN_OR_RETURN(rope.factor, number_between(scaling, "factor", kRequired, 1, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", kRequired, 1e-3, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", kRequired, 1e-3, 1e6));
@@ -87,6 +113,7 @@ Result<GptOssRope> parse_yarn(const JsonFields& fields, const JsonFields& scalin
 
 Result<GptOssRope> parse_rope(const JsonFields& fields) {
   GptOssRope rope;
+  LK_RETURN_IF_ERROR(refuse_two_ropes(fields));
   const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!fields.has(key)) {
     LK_ASSIGN_OR_RETURN(rope.theta, number_between(fields, "rope_theta", kRequired, 2, 1e12));
@@ -99,7 +126,7 @@ Result<GptOssRope> parse_rope(const JsonFields& fields) {
       std::string type,
       scaling.string(scaling.has("type") && !scaling.has("rope_type") ? "type" : "rope_type"));
   if (type == "default") {
-    LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling));
+    LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling, {"rope_type", "type", "rope_theta"}));
     return rope;
   }
   if (type == "yarn") return parse_yarn(fields, scaling, rope);

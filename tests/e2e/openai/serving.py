@@ -39,6 +39,8 @@ class Server:
         self.output = tempfile.TemporaryFile()
         command = [BINARY, "serve", str(MODEL), "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--served-model-name", name, *map(str, flags)]
+        if threads := os.environ.get("LORIKEET_TEST_THREADS"):  # fewer, where the machine is shared
+            command += ["--threads", threads]
         self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + start_limit
         while time.monotonic() < deadline:

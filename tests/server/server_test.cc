@@ -1,0 +1,309 @@
+// The whole server over the small model: routes, access, adapters that come and go, the end.
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine/vocabulary.h"
+#include "tests/server/raw_client.h"
+
+namespace lk {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const std::string kModel = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
+constexpr const char* kJson = "Content-Type: application/json\r\n";
+
+Model& shared_model() {
+  static const std::unique_ptr<Model> model = *Model::load(kModel, {});
+  return *model;
+}
+
+class TestServer {
+ public:
+  explicit TestServer(ServerOptions options = {}) {
+    served_.names = {"tiny"};
+    served_.root = kModel;
+    served_.info = shared_model().info();
+    served_.tokenizer = *Tokenizer::load(kModel + "/tokenizer.json");
+    EngineOptions engine_options;
+    engine_options.max_sequences = 8;
+    engine_options.max_model_len = 1024;
+    auto engine = Engine::create(
+        shared_model(), make_vocabulary(served_.tokenizer, served_.info.vocab), engine_options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    served_.max_model_len = (*engine)->max_model_len();
+    AdapterStoreOptions store;
+    store.directory = directory;
+    options.http.port = 0;
+    options.paths.roots.push_back(kModel + "/adapters");
+    server_ = std::make_unique<Server>(served_, std::move(*engine),
+                                       std::make_unique<AdapterStore>(shared_model(), store),
+                                       std::move(options));
+    const Status good = server_->listen();
+    EXPECT_TRUE(good) << good.error().message;
+    const std::string address = server_->address();
+    port = std::stoi(address.substr(address.rfind(':') + 1));
+    thread_ = std::thread([this] { whole = server_->run(); });
+  }
+  ~TestServer() { stop(); }
+
+  void stop() {
+    if (!thread_.joinable()) return;
+    server_->shut_down();
+    thread_.join();
+  }
+  Server& server() { return *server_; }
+
+  RawClient::Answer ask(const std::string& request) {
+    RawClient client(port);
+    EXPECT_TRUE(client.send(request));
+    return client.answer();
+  }
+  RawClient::Answer post(const std::string& path, const Json& body,
+                         const std::string& headers = kJson) {
+    return ask(post_request(path, body.dump(), headers));
+  }
+  double metric(const std::string& name) {
+    const std::string text = ask(get_request("/metrics")).body;
+    const size_t at = text.find("\n" + name + "{");
+    if (at == std::string::npos) return -1;
+    return std::stod(text.substr(text.find("} ", at) + 2));
+  }
+
+  static inline std::string directory;
+  int port = 0;
+  bool whole = false;
+
+ private:
+  ServedModel served_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+std::string adapter_path() {
+  for (const auto& entry : fs::directory_iterator(kModel + "/adapters")) {
+    if (fs::exists(entry.path() / "adapter_config.json")) return entry.path().string();
+  }
+  return {};
+}
+
+TEST(Server, AnswersEveryStatusRoute) {
+  TestServer server;
+  for (const char* path : {"/health", "/ready", "/ping", "/version", "/metrics", "/load",
+                           "/v1/models", "/v1/models/tiny"}) {
+    EXPECT_EQ(server.ask(get_request(path)).status, 200) << path;
+  }
+  EXPECT_EQ(server.ask("HEAD /health HTTP/1.0\r\n\r\n").status, 200);
+  EXPECT_EQ(server.ask(get_request("/v1/models/none")).status, 404);
+}
+
+TEST(Server, RefusesWhatIsNoRoute) {
+  TestServer server;
+  const auto unknown = server.ask(get_request("/v2/nothing"));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_TRUE(Json::parse(unknown.body).contains("error"));
+  const auto method = server.ask(get_request("/v1/completions"));
+  EXPECT_EQ(method.status, 405);
+  EXPECT_EQ(method.header("allow"), "POST");
+  EXPECT_EQ(server.ask(post_request("/health", "")).header("allow"), "GET");
+  EXPECT_EQ(
+      server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
+      415);
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, "").status, 200);
+}
+
+TEST(Server, LetsBrowsersIn) {
+  TestServer server;
+  const auto preflight = server.ask(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nOrigin: http://page\r\n"
+      "Access-Control-Request-Method: POST\r\n"
+      "Access-Control-Request-Headers: authorization,content-type\r\n\r\n");
+  EXPECT_EQ(preflight.status, 200);
+  EXPECT_EQ(preflight.header("access-control-allow-origin"), "*");
+  EXPECT_EQ(preflight.header("access-control-allow-headers"), "authorization,content-type");
+  EXPECT_EQ(server.ask(get_request("/health", "Origin: http://page\r\n"))
+                .header("access-control-allow-origin"),
+            "*");
+  EXPECT_EQ(server.ask(get_request("/health")).header("access-control-allow-origin"), "");
+}
+
+TEST(BugCases, W06_EveryInferenceRouteNeedsTheKey) {
+  EXPECT_EQ(ServerOptions().http.host, "127.0.0.1");
+  ServerOptions options;
+  options.keys.infer = {"secret"};
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  for (const char* path : {"/v1/models", "/v1/models/tiny"}) {
+    EXPECT_EQ(server.ask(get_request(path)).status, 401) << path;
+    EXPECT_EQ(server.ask(get_request(path, "Authorization: Bearer secret\r\n")).status, 200);
+  }
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize",
+                           "/detokenize", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}) {
+    for (const char* key : {"", "Authorization: Bearer wrong\r\n", "Authorization: secret\r\n"}) {
+      const auto answer =
+          server.post(path, {{"prompt", "a"}, {"max_tokens", 1}}, std::string(kJson) + key);
+      EXPECT_EQ(answer.status, 401) << path;
+      EXPECT_EQ(answer.header("www-authenticate"), "Bearer");
+      EXPECT_EQ(answer.body.find("secret"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(server
+                .post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}},
+                      std::string(kJson) + "Authorization: Bearer secret\r\n")
+                .status,
+            200);
+  EXPECT_EQ(server.ask(get_request("/health")).status, 200);
+}
+
+TEST(BugCases, N06_LoadingThatIsOffSaysHowToTurnItOn) {
+  TestServer server;
+  for (const char* path : {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}) {
+    const auto answer = server.post(path, {{"lora_name", "a"}, {"lora_path", adapter_path()}});
+    EXPECT_EQ(answer.status, 403);
+    EXPECT_NE(answer.body.find("--allow-runtime-lora"), std::string::npos);
+  }
+}
+
+TEST(Server, LoadsAndUnloadsAdapters) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  const std::string path = adapter_path();
+  const Json load = {{"lora_name", "sql"}, {"lora_path", path}};
+  const Json ask = {{"model", "sql"}, {"prompt", "a"}, {"max_tokens", 2}};
+  EXPECT_EQ(server.post("/v1/completions", ask).status, 404);
+  const auto loaded = server.post("/v1/load_lora_adapter", load);
+  EXPECT_EQ(loaded.status, 200) << loaded.body;
+  EXPECT_EQ(loaded.body, "Success: LoRA adapter 'sql' added successfully.");
+  EXPECT_NE(server.ask(get_request("/v1/models")).body.find("\"sql\""), std::string::npos);
+  const auto answer = server.post("/v1/completions", ask);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body)["model"], "sql");
+  EXPECT_EQ(server.metric("lorikeet:lora_requests_total"), 1);
+
+  const auto twice = server.post("/v1/load_lora_adapter", load);
+  EXPECT_EQ(twice.status, 400);
+  EXPECT_NE(twice.body.find("has already been loaded"), std::string::npos);
+  Json in_place = load;
+  in_place["load_inplace"] = true;
+  EXPECT_EQ(server.post("/v1/load_lora_adapter", in_place).status, 200);
+
+  const auto unloaded = server.post("/v1/unload_lora_adapter", {{"lora_name", "sql"}});
+  EXPECT_EQ(unloaded.body, "Success: LoRA adapter 'sql' removed successfully.");
+  EXPECT_EQ(server.ask(get_request("/v1/models")).body.find("\"sql\""), std::string::npos);
+  EXPECT_EQ(server.metric("lorikeet:lora_requests_total"), -1);
+  const auto gone = server.post("/v1/unload_lora_adapter", {{"lora_name", "sql"}});
+  EXPECT_EQ(gone.status, 404);
+  EXPECT_NE(gone.body.find("The lora adapter 'sql' cannot be found."), std::string::npos);
+  EXPECT_EQ(server.post("/v1/completions", ask).status, 404);
+}
+
+TEST(Server, RefusesLoadsThatCannotBe) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  const std::pair<Json, int> cases[] = {
+      {{{"lora_path", "x"}}, 400},
+      {{{"lora_name", "x"}}, 400},
+      {{{"lora_name", ""}, {"lora_path", "x"}}, 400},
+      {{{"lora_name", 5}, {"lora_path", "x"}}, 400},
+      {{{"lora_name", "tiny"}, {"lora_path", adapter_path()}}, 400},
+      {{{"lora_name", "x"}, {"lora_path", adapter_path()}, {"load_inplace", "yes"}}, 400},
+      {{{"lora_name", "x"}, {"lora_path", kModel + "/adapters/none"}}, 404},
+      {{{"lora_name", "x"}, {"lora_path", kModel + "/adapters"}}, 404},
+      {{{"lora_name", "x"}, {"lora_path", kModel}}, 403},
+      {{{"lora_name", "x"}, {"lora_path", "/etc"}}, 403},
+  };
+  for (const auto& [body, status] : cases) {
+    const auto answer = server.post("/v1/load_lora_adapter", body);
+    if (status == 404) {
+      EXPECT_TRUE(answer.status == 404 || answer.status == 400) << answer.body;
+    } else {
+      EXPECT_EQ(answer.status, status) << body << answer.body;
+    }
+    EXPECT_TRUE(Json::parse(answer.body).contains("error"));
+  }
+  EXPECT_EQ(server.post("/v1/load_lora_adapter", {{"lora_name", "x"}}, "").status, 415);
+}
+
+TEST(BugCases, U01_TheEngineIsFreeAgainWhenAClientGoes) {
+  TestServer server;
+  for (const bool stream : {false, true}) {
+    RawClient client(server.port);
+    const Json body = {
+        {"prompt", "a"}, {"max_tokens", 900}, {"ignore_eos", true}, {"stream", stream}};
+    ASSERT_TRUE(client.send(post_request("/v1/completions", body.dump(), kJson)));
+    for (int i = 0; i < 500 && server.metric("vllm:num_requests_running") < 1; ++i) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    stream ? client.reset() : client.close();
+    const auto start = std::chrono::steady_clock::now();
+    while (server.metric("vllm:num_requests_running") > 0 &&
+           std::chrono::steady_clock::now() - start < seconds(5)) {
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
+  }
+}
+
+TEST(Server, DrainsBeforeItEnds) {
+  TestServer server;
+  RawClient running(server.port);
+  const Json body = {{"prompt", "a"}, {"max_tokens", 300}, {"ignore_eos", true}, {"stream", true}};
+  ASSERT_TRUE(running.send(post_request("/v1/completions", body.dump(), kJson)));
+  ASSERT_NE(running.read_until("data: "), "");
+  server.server().shut_down();
+  while (server.ask(get_request("/ready")).status == 200) {
+  }
+  EXPECT_EQ(server.ask(get_request("/health")).status, 200);
+  const auto refused = server.post("/v1/completions", {{"prompt", "a"}});
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.header("retry-after"), "");
+  EXPECT_NE(running.read_until("data: [DONE]", seconds(30)).find("[DONE]"), std::string::npos);
+  server.stop();
+  EXPECT_TRUE(server.whole);
+}
+
+TEST(Server, CutsADrainThatTakesTooLong) {
+  ServerOptions options;
+  options.shutdown_timeout = milliseconds(100);
+  TestServer server(options);
+  RawClient running(server.port);
+  const Json body = {{"prompt", "a"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}};
+  ASSERT_TRUE(running.send(post_request("/v1/completions", body.dump(), kJson)));
+  ASSERT_NE(running.read_until("data: "), "");
+  server.stop();
+  EXPECT_FALSE(server.whole);
+  EXPECT_NE(running.read_until("0\r\n\r\n").find("shut down"), std::string::npos);
+}
+
+TEST(Server, HoldsThousandsOfIdleConnections) {
+  raise_file_limit();
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  // Both ends are in this process.
+  const size_t count = std::min<size_t>(10'000, (limit.rlim_cur - 200) / 2);
+  TestServer server;
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (size_t i = 0; i < count; ++i) {
+    idle.push_back(std::make_unique<RawClient>(server.port));
+    ASSERT_TRUE(idle.back()->connected()) << i;
+  }
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}).status, 200);
+  EXPECT_GE(server.metric("lorikeet:http_connections"), static_cast<double>(count));
+  idle.clear();
+  for (int i = 0; i < 500 && server.metric("lorikeet:http_connections") > 1; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(server.metric("lorikeet:http_connections"), 1);
+}
+
+}  // namespace
+}  // namespace lk
