@@ -121,6 +121,11 @@ TEST(BugCases, S04_EchoWithLogprobsAndTopK1) {
     EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
     EXPECT_TRUE(choice["logprobs"]["top_logprobs"][0].is_null());
     EXPECT_EQ(choice["logprobs"]["token_logprobs"][1], -0.5);
+    // What the model would have said instead, so that a client sees whether the prompt was likely.
+    const OrderedJson& top = choice["logprobs"]["top_logprobs"][1];
+    EXPECT_EQ(top.size(), 2u);
+    EXPECT_EQ(top["one"], -0.25);
+    EXPECT_EQ(top[choice["logprobs"]["tokens"][1].get<std::string>()], -0.5);
   }
 }
 

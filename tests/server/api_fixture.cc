@@ -88,8 +88,12 @@ void ApiTest::generate(Answer& answer, const std::vector<std::string>& scripts, 
     sequence.text = vocabulary.text(sequence.request.skip_special);
     TokenEvent first;
     first.cached_tokens = cached_tokens_;
-    if (sequence.request.prompt_logprobs)
-      first.prompt_logprobs.assign(sequence.request.prompt.size() - 1, -0.5f);
+    if (sequence.request.prompt_logprobs) {
+      const size_t count = sequence.request.prompt.size() - 1;
+      first.prompt_logprobs.assign(count, -0.5f);
+      if (sequence.request.logprobs > 0)
+        first.prompt_top.assign(count, {{encode("one")[0], -0.25f}});
+    }
     if (sequence.request.max_tokens == 0) first.finish = FinishReason::kLength;
     bool done = first.finish != FinishReason::kNone;
     answer.on_event(static_cast<int>(i), std::move(first), out);
