@@ -19,42 +19,10 @@ Status read_float(const JsonFields& fields, std::string_view key, float& value) 
   return {};
 }
 
-Status read_sampling(const JsonFields& fields, SamplingParams& sampling) {
-  LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampling.temperature));
-  LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampling.top_p));
-  LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampling.min_p));
-  LK_RETURN_IF_ERROR(read_float(fields, "repetition_penalty", sampling.repetition_penalty));
-  LK_RETURN_IF_ERROR(read_float(fields, "presence_penalty", sampling.presence_penalty));
-  LK_RETURN_IF_ERROR(read_float(fields, "frequency_penalty", sampling.frequency_penalty));
-  LK_ASSIGN_OR_RETURN(const int64_t top_k, fields.integer_or("top_k", sampling.top_k, 0, kMostInt));
-  sampling.top_k = static_cast<int>(top_k);
-  const Status good = check_sampling(sampling);
-  return good ? good : invalid("{}: {}", fields.what(), good.error().message);
-}
-
-Status read_stops(const JsonFields& fields, Request& request) {
-  if (fields.has("stop")) {
-    if (fields.json()["stop"].is_string()) {
-      LK_ASSIGN_OR_RETURN(std::string stop, fields.string("stop"));
-      request.stop = {std::move(stop)};
-    } else {
-      LK_ASSIGN_OR_RETURN(request.stop, fields.strings("stop"));
-    }
-  }
-  if (fields.has("stop_token_ids")) {
-    const Json& ids = fields.json()["stop_token_ids"];
-    if (!ids.is_array())
-      return invalid("{}: stop_token_ids must be a list of token ids", fields.what());
-    request.stop_ids.clear();
-    for (const Json& id : ids) {
-      LK_ASSIGN_OR_RETURN(const int64_t value,
-                          JsonFields(Json{{"stop_token_ids", id}}, fields.what())
-                              .integer("stop_token_ids", 0, kMostInt));
-      request.stop_ids.push_back(static_cast<int32_t>(value));
-    }
-  }
-  LK_ASSIGN_OR_RETURN(request.ignore_eos, fields.boolean_or("ignore_eos", request.ignore_eos));
-  return {};
+// The fields that every endpoint of the server reads too.
+Status read_common(const OrderedJson& line, const std::string& what, Request& request) {
+  const ApiStatus good = read_sampling_fields(line, request);
+  return good ? Status() : invalid("{}: {}", what, good.error().message);
 }
 
 Status read_logprobs(const JsonFields& fields, Request& request) {
@@ -84,27 +52,17 @@ Result<std::vector<int32_t>> read_ids(const Json& ids, const std::string& what) 
   return out;
 }
 
-constexpr std::string_view kKnown[] = {"id",
-                                       "prompt",
-                                       "prompt_ids",
-                                       "messages",
-                                       "tools",
-                                       "chat_template_kwargs",
-                                       "adapter",
-                                       "max_tokens",
-                                       "stop",
-                                       "stop_token_ids",
-                                       "ignore_eos",
-                                       "temperature",
-                                       "top_p",
-                                       "top_k",
-                                       "min_p",
-                                       "repetition_penalty",
-                                       "presence_penalty",
-                                       "frequency_penalty",
-                                       "seed",
-                                       "logprobs",
-                                       "prompt_logprobs"};
+// Besides the fields of the server's table.
+constexpr std::string_view kKnown[] = {
+    "id",      "prompt",     "prompt_ids", "messages",       "tools", "chat_template_kwargs",
+    "adapter", "max_tokens", "logprobs",   "prompt_logprobs"};
+
+bool is_known(std::string_view key) {
+  const auto common = sampling_fields();
+  return std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown) ||
+         std::any_of(common.begin(), common.end(),
+                     [key](const SamplingField& field) { return field.name == key; });
+}
 
 Status read_prompt(const OrderedJson& line, const JsonFields& fields, LineRequest& out) {
   const int given = fields.has("prompt") + fields.has("prompt_ids") + fields.has("messages");
@@ -146,8 +104,7 @@ Result<LineRequest> read_line(const OrderedJson& line, const std::string& what,
                               const RequestDefaults& defaults) {
   if (!line.is_object()) return invalid("{}: not a JSON object", what);
   for (const auto& [key, value] : line.items()) {
-    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown))
-      return invalid("{}: unknown key '{}'", what, key);
+    if (!is_known(key)) return invalid("{}: unknown key '{}'", what, key);
   }
   // What may be large is read from the line itself.
   Json plain = Json::object();
@@ -162,18 +119,14 @@ Result<LineRequest> read_line(const OrderedJson& line, const std::string& what,
   LK_ASSIGN_OR_RETURN(
       out.adapter,
       fields.string_or("adapter", plain.contains("adapter") ? "base" : defaults.adapter));
-  LK_RETURN_IF_ERROR(read_sampling(fields, out.request.sampling));
-  LK_RETURN_IF_ERROR(read_stops(fields, out.request));
+  out.request.sampling.seed = defaults.seed ? *defaults.seed : random_seed();
+  LK_RETURN_IF_ERROR(read_common(line, what, out.request));
   LK_RETURN_IF_ERROR(read_logprobs(fields, out.request));
   out.default_max_tokens = !fields.has("max_tokens") && !defaults.max_tokens;
   LK_ASSIGN_OR_RETURN(
       const int64_t max_tokens,
       fields.integer_or("max_tokens", defaults.max_tokens.value_or(0), 0, kMostInt));
   out.request.max_tokens = static_cast<int>(max_tokens);
-  LK_ASSIGN_OR_RETURN(const int64_t seed,
-                      fields.integer_or("seed", 0, 0, std::numeric_limits<int64_t>::max()));
-  out.request.sampling.seed =
-      fields.has("seed") ? static_cast<uint64_t>(seed) : defaults.seed.value_or(random_seed());
   return out;
 }
 

@@ -216,7 +216,10 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   event.cached_tokens = sequence.cached_tokens;
   for (int i = 0; i < rows.prompt_count; ++i, logits += vocab) {
     const int32_t next = sequence.tokens[rows.prompt_first + i + 1];
-    event.prompt_logprobs.push_back(static_cast<float>(logits[next] - log_sum_exp(logits, vocab)));
+    const double log_sum = log_sum_exp(logits, vocab);
+    event.prompt_logprobs.push_back(static_cast<float>(logits[next] - log_sum));
+    const int top = sequence.request.logprobs;
+    if (top > 0) event.prompt_top.push_back(top_logprobs(logits, vocab, top, log_sum));
   }
   sequence.scored = std::max(sequence.scored, rows.prompt_first + rows.prompt_count);
   if (rows.samples) {

@@ -68,7 +68,7 @@ struct Request {
   int max_tokens = -1;  // -1: as many as the context holds; 0: the prompt is only read
   int logprobs =
       -1;  // -1: none; 0: of the chosen token; K: also of the K most likely, [0, kMaxTopLogprobs]
-  bool prompt_logprobs = false;
+  bool prompt_logprobs = false;  // of prompt tokens, with as many of the most likely as `logprobs`
 };
 
 // Bounds of a request's lists: each stop string costs a few steps for every byte of the text.
@@ -120,6 +120,7 @@ struct TokenEvent {
   std::vector<TopLogprob> top{};         // best first
   std::vector<float> prompt_logprobs{};  // of the prompt tokens read in this step; all events
                                          // together: prompt tokens 1, 2, ...
+  std::vector<std::vector<TopLogprob>> prompt_top{};  // beside them, if `logprobs` is above 0
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache; in the request's first event
   FinishReason finish = FinishReason::kNone;
   // With kStop: the stop string that ended it, or empty; `stop_id`: the token of stop_ids, or -1.

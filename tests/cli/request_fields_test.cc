@@ -44,7 +44,7 @@ TEST(ParseLine, TakesEveryField) {
   const ParsedLine line = parse(
       R"({"id": {"a": [1, "x"]}, "prompt": "p", "adapter": "sql", "max_tokens": 7, "stop": ["a", "b"], "stop_token_ids": [3],
           "ignore_eos": true, "temperature": 1, "top_p": 0.5, "top_k": 3, "min_p": 0.25, "repetition_penalty": 1.5,
-          "presence_penalty": -1, "frequency_penalty": 2, "seed": 11, "logprobs": 4, "prompt_logprobs": true})");
+          "presence_penalty": -1, "frequency_penalty": 2, "seed": 11, "logit_bias": {"7": -2}, "min_tokens": 3, "logprobs": 4, "prompt_logprobs": true})");
   ASSERT_TRUE(line.request) << line.request.error().message;
   EXPECT_EQ(line.id, R"({"a":[1,"x"]})");
   const Request& request = line.request->request;
@@ -65,6 +65,8 @@ TEST(ParseLine, TakesEveryField) {
   EXPECT_EQ(request.sampling.seed, 11u);
   EXPECT_EQ(request.logprobs, 4);
   EXPECT_TRUE(request.prompt_logprobs);
+  EXPECT_EQ(request.logit_bias, (std::vector<std::pair<int32_t, float>>{{7, -2.0f}}));
+  EXPECT_EQ(request.min_tokens, 3);
 }
 
 TEST(ParseLine, PromptForms) {
@@ -101,7 +103,7 @@ TEST(ParseLine, BadLinesKeepTheirId) {
                            R"("prompt": "x", "top_k": true)",
                            R"("prompt": "x", "top_p": -1)",
                            R"("prompt": "x", "top_p": 0)",
-                           R"("prompt": "x", "seed": -1)",
+                           R"("prompt": "x", "seed": 9223372036854775808)",
                            R"("prompt": "x", "seed": 18446744073709551615)",
                            R"("prompt": "x", "stop": 5)",
                            R"("prompt": "x", "stop": [5])",

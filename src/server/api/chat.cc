@@ -285,13 +285,14 @@ ApiResult<std::unique_ptr<Answer>> make_chat_answer(const OrderedJson& body,
   LK_API_ASSIGN_OR_RETURN(ChatPrompt prompt, encode_conversation(std::move(conversation), served));
   const size_t prompt_tokens = prompt.ids.size();
   request.logprobs = fields.logprobs;
-  fields.skip_special = request.skip_special;
   LK_API_RETURN_IF_ERROR(set_prompt(request, std::move(prompt.ids), fields.budget, served));
   std::vector<ParsedOutput> outputs;
   for (int i = 0; i < fields.generation.n; ++i) {
     LK_API_ASSIGN_OR_RETURN(ParsedOutput output, ParsedOutput::make(served, tools, prompt.tail));
+    if (output.parses()) request.skip_special = true;
     outputs.push_back(std::move(output));
   }
+  fields.skip_special = request.skip_special;
   std::vector<Request> prompts;
   prompts.push_back(std::move(request));
   LK_API_ASSIGN_OR_RETURN(std::vector<Request> requests,

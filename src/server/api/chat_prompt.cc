@@ -160,8 +160,10 @@ void fit_roles(OrderedJson& messages, const ServedModel& served) {
     if (!instructions.empty()) instructions += "\n\n";
     instructions += message["content"].get_ref<const std::string&>();
   }
-  if (kept.size() < messages.size())
-    kept.insert(kept.begin(), {{"role", "developer"}, {"content", std::move(instructions)}});
+  if (kept.size() < messages.size()) {
+    OrderedJson first = {{"role", "developer"}, {"content", std::move(instructions)}};
+    kept.insert(kept.begin(), std::move(first));
+  }
   messages = std::move(kept);
 }
 

@@ -1,5 +1,6 @@
 // POST /v1/completions.
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "server/api/endpoints.h"
 #include "server/api/fields.h"
@@ -175,7 +176,9 @@ class CompletionAnswer final : public GenerationAnswer {
     for (size_t i = 0; i < event.prompt_logprobs.size(); ++i) {
       const auto at = static_cast<size_t>(++choice.scored);
       if (at >= prompt.ids.size()) break;
-      choice.logprobs.add(prompt.ids[at], event.prompt_logprobs[i], {});
+      std::span<const TopLogprob> top;
+      if (i < event.prompt_top.size()) top = event.prompt_top[i];
+      choice.logprobs.add(prompt.ids[at], event.prompt_logprobs[i], top);
     }
   }
 

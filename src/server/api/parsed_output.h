@@ -20,6 +20,8 @@ class ParsedOutput {
                                       std::shared_ptr<const OrderedJson> tools,
                                       const std::string& tail);
 
+  // Something looks for markers, so the request must leave special tokens out of the text.
+  bool parses() const { return parser_ != nullptr; }
   // What an event brings. Adds to `reasoning_tokens` the tokens that went into reasoning; a token
   // that tells nothing counts with the next that does.
   OutputDelta take(TokenEvent& event, int64_t& reasoning_tokens);

@@ -166,9 +166,10 @@ ApiResult<Conversation> read_response_input(const OrderedJson& body, const Serve
     if (out.messages.empty()) return bad_field("input", "input holds no message");
   }
   LK_API_ASSIGN_OR_RETURN(std::string instructions, fields.string_or("instructions", ""));
-  if (!instructions.empty())
-    out.messages.insert(out.messages.begin(),
-                        {{"role", "system"}, {"content", std::move(instructions)}});
+  if (!instructions.empty()) {
+    OrderedJson first = {{"role", "system"}, {"content", std::move(instructions)}};
+    out.messages.insert(out.messages.begin(), std::move(first));
+  }
   fit_roles(out.messages, served);
   LK_API_ASSIGN_OR_RETURN(const std::string choice, read_tool_choice(body));
   LK_API_ASSIGN_OR_RETURN(out.tools, read_flat_tools(fields));

@@ -209,6 +209,7 @@ ApiResult<std::unique_ptr<Answer>> make_response_answer(const OrderedJson& body,
   const auto tools = std::make_shared<const OrderedJson>(conversation.tools);
   LK_API_ASSIGN_OR_RETURN(ChatPrompt prompt, encode_conversation(std::move(conversation), served));
   LK_API_ASSIGN_OR_RETURN(ParsedOutput output, ParsedOutput::make(served, tools, prompt.tail));
+  if (output.parses()) request.skip_special = true;
   const size_t prompt_tokens = prompt.ids.size();
   LK_API_RETURN_IF_ERROR(set_prompt(request, std::move(prompt.ids), budget, served));
   std::string echo = echo_text(body, request);
