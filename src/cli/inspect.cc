@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/kv_plan.h"
+#include "engine/machine_limits.h"
 #include "kernels/select.h"
 #include "model/archs.h"
 #include "model/decoder.h"

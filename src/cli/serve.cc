@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/request_fields.h"
 #include "engine/kv_plan.h"
+#include "engine/machine_limits.h"
 #include "hub/resolve.h"
 #include "server/server.h"
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "engine/kv_plan.h"
 #include "engine/logprobs.h"
+#include "engine/machine_limits.h"
 
 namespace lk {
 namespace {

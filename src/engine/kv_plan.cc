@@ -1,7 +1,6 @@
 #include "engine/kv_plan.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string>
 
@@ -33,13 +32,6 @@ std::vector<int> blocks_for_sequences(const KvLayout& layout, const KvDemand& de
         std::min<int64_t>(wanted, std::numeric_limits<int32_t>::max() / kKvBlockTokens)));
   }
   return blocks;
-}
-
-// A number in a file of one line; the largest number if there is none ("max", no file).
-size_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  size_t value = 0;
-  return file >> value ? value : std::numeric_limits<size_t>::max();
 }
 
 }  // namespace
@@ -96,19 +88,6 @@ size_t kv_bytes_of_sequence(const KvLayout& layout, int tokens) {
   for (int g = 0; g < none.groups(); ++g)
     bytes += layout.block_bytes(g) * none.most_blocks(g, tokens, 1);
   return bytes;
-}
-
-size_t available_memory() {
-  size_t available = std::numeric_limits<size_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key, rest; meminfo >> key && std::getline(meminfo, rest);) {
-    if (key == "MemAvailable:") available = std::stoull(rest) << 10;
-  }
-  const size_t limit = number_in("/sys/fs/cgroup/memory.max");
-  const size_t used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit != std::numeric_limits<size_t>::max() && used < limit)
-    available = std::min(available, limit - used);
-  return available;
 }
 
 }  // namespace lk

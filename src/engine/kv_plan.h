@@ -29,8 +29,4 @@ size_t kv_bytes_per_token(const KvLayout& layout);
 // Bytes of one sequence of `tokens` tokens while it decodes.
 size_t kv_bytes_of_sequence(const KvLayout& layout, int tokens);
 
-// Bytes that this process can still use: MemAvailable, or what its control group leaves if that is
-// less.
-size_t available_memory();
-
 }  // namespace lk

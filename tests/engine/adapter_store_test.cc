@@ -457,6 +457,9 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
   const std::string path = folder("a") + "/adapter_model.safetensors";
   AdapterStore store(tiny_model(), in_directory());
   std::atomic<bool> stop = false;
+  // Odd while the file is half the one and half the other, which nobody can see if the writer
+  // pauses.
+  std::atomic<int> in_place = 0;
   std::thread writer([&] {
     std::mt19937 random(1);
     while (!stop) {
@@ -468,7 +471,9 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
           write_file(path, text);
           break;
         case 1:  // in place
+          ++in_place;
           std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << text;
+          ++in_place;
           break;
         case 2:  // by another file
           write_file(path + ".new", text);
@@ -480,7 +485,9 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
   });
   int good = 0;
   for (int i = 0; i < 60; ++i) {
+    const int before = in_place;
     const auto result = load(store, "a", folder("a"), true);
+    if (result && (before % 2 == 1 || before != in_place)) continue;
     if (result) {
       EXPECT_TRUE(known.count((*result)->identity)) << "a mixture of two files";
       ++good;
@@ -497,12 +504,12 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
 
 TEST_F(AdapterStoreTest, MemoryReturnsAfterManyCycles) {
   AdapterStore store(tiny_model(), plain());
-  // Counted exactly, unlike /proc/self/statm.
+  // Counted exactly, unlike /proc/self/statm; without the program's own pages, which come and go.
   const auto resident_kib = [] {
     ::malloc_trim(0);
     std::ifstream rollup("/proc/self/smaps_rollup");
     size_t kib = 0;
-    for (std::string word; rollup >> word && word != "Rss:";) {
+    for (std::string word; rollup >> word && word != "Anonymous:";) {
     }
     rollup >> kib;
     return kib;
@@ -518,7 +525,8 @@ TEST_F(AdapterStoreTest, MemoryReturnsAfterManyCycles) {
   const size_t before = resident_kib();
   ASSERT_GT(before, 0u);
   cycles(200);
-  EXPECT_LE(resident_kib(), before + before / 50);
+  // Less than the smaller adapter: nothing was left behind.
+  EXPECT_LE(resident_kib(), before + std::max<size_t>(before / 50, 1024));
 }
 
 TEST_F(AdapterStoreTest, IdentityIsContentAndConfigurationOnly) {
