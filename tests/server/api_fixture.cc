@@ -29,7 +29,7 @@ ServedModel ApiTest::served_model(Dialect dialect) {
   served.names = {"base", "base-alias"};
   served.root = "models/tiny";
   served.created = 1700000000;
-  served.content_hash = 0x1234;
+  served.info.content_hash = 0x1234;
   served.info.vocab = tokenizer()->vocab_size();
   served.info.eos_token_ids = {*tokenizer()->token_to_id("<|return|>"),
                                *tokenizer()->token_to_id("<|call|>"),

@@ -11,8 +11,8 @@ bool ServedModel::is_base(const std::string& name) const {
 }
 
 std::string ServedModel::fingerprint(const EngineAdapter* adapter) const {
-  if (adapter == nullptr) return fmt::format("lorikeet-{:016x}", content_hash);
-  return fmt::format("lorikeet-{:016x}-{:016x}", content_hash, adapter->identity);
+  if (adapter == nullptr) return fmt::format("lorikeet-{:016x}", info.content_hash);
+  return fmt::format("lorikeet-{:016x}-{:016x}", info.content_hash, adapter->identity);
 }
 
 }  // namespace lk

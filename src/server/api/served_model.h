@@ -21,7 +21,6 @@ struct ServedModel {
   std::vector<std::string> names;  // --served-model-name; the first one is told in answers
   std::string root;                // folder or hub id, as it was given
   int64_t created = 0;             // unix time of the start
-  uint64_t content_hash = 0;       // of the base (ModelInfo::content_hash)
   ModelInfo info;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
