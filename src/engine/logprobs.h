@@ -8,8 +8,15 @@
 
 namespace lk {
 
-// ln(sum(exp(logits))), summed in double in index order. NaN if a logit is NaN.
+// ln(sum(exp(logits))), with an error of about 1e-6; NaNs are left out. NaN if no logit is finite
+// or one is infinite.
 double log_sum_exp(const float* logits, int count);
+
+// Falling value, then rising id.
+bool better_logprob(const TopLogprob& a, const TopLogprob& b);
+
+// The `k` largest logits, best first; `logprob` holds the logit. -infinity and NaNs are left out.
+void top_logits(const float* logits, int count, int k, std::vector<TopLogprob>& best);
 
 // The `k` most likely ids, best first (ties: lower id), with logit - `log_sum`. Logits of -infinity
 // and NaNs are left out.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
+
+#include "engine/logprobs.h"
 
 namespace lk {
 namespace {
@@ -17,9 +17,14 @@ uint64_t mix(uint64_t x) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
-// Unnormalised probability; 0 for a NaN.
-double weight(float logit, float max, double inverse_temperature) {
-  return std::isnan(logit) ? 0.0 : std::exp((double{logit} - max) * inverse_temperature);
+// Temperatures below 1e-30 are no different from it: all but the largest logit weigh nothing.
+constexpr float kMostScale = 1e30f;
+// exp(-kReach) is nothing beside 1 for a whole vocabulary.
+constexpr double kReach = 87;
+
+// Unnormalised probability.
+double weight(float logit, float max, float scale) {
+  return std::exp((double{logit} - max) * scale);
 }
 
 }  // namespace
@@ -44,67 +49,87 @@ void apply_penalties(float* logits, const SamplingParams& params, const TokenCou
 }
 
 int32_t Sampler::choose(const float* logits, const SamplingParams& params, uint64_t position) {
-  int32_t best = -1;
-  float max = -std::numeric_limits<float>::infinity();
-  for (int32_t id = 0; id < vocab_; ++id) {
-    if (logits[id] > max) max = logits[id], best = id;
-  }
-  if (best < 0 || !std::isfinite(max)) return -1;
-  if (params.temperature == 0 || params.top_k == 1) return best;
-  const double inverse_temperature = 1.0 / params.temperature;
+  const Largest best = largest(logits, vocab_);
+  if (best.id < 0 || !std::isfinite(best.logit)) return -1;
+  if (params.temperature == 0 || params.top_k == 1) return best.id;
+  const float scale = std::min(1.0f / params.temperature, kMostScale);
   const double u = uniform_at(params.seed, position);
-  const bool all =
-      (params.top_k == 0 || params.top_k >= vocab_) && params.top_p >= 1 && params.min_p <= 0;
-  return all ? draw_from_all(logits, max, inverse_temperature, u)
-             : draw_filtered(logits, max, inverse_temperature, u, params);
-}
-
-int32_t Sampler::draw_from_all(const float* logits, float max, double inverse_temperature,
-                               double u) const {
+  const bool all_ids = params.top_k == 0 || params.top_k >= vocab_;
+  if (all_ids && params.top_p >= 1 && params.min_p <= 0)
+    return draw_from_all(logits, best.logit, scale, u);
   double total = 0;
-  for (int32_t id = 0; id < vocab_; ++id) total += weight(logits[id], max, inverse_temperature);
-  double left = u * total;
-  int32_t last = 0;
-  for (int32_t id = 0; id < vocab_; ++id) {
-    const double w = weight(logits[id], max, inverse_temperature);
-    if (w <= 0) continue;
-    last = id;
-    if ((left -= w) < 0) return id;
+  if (all_ids) {
+    total = collect(logits, best.logit, scale, params);
+  } else {
+    top_logits(logits, vocab_, params.top_k, candidates_);
+    for (const TopLogprob& c : candidates_) total += weight(c.logprob, best.logit, scale);
   }
-  return last;  // rounding left a rest
+  return draw_filtered(best.logit, scale, u, total, params);
 }
 
-int32_t Sampler::draw_filtered(const float* logits, float max, double inverse_temperature, double u,
+int32_t Sampler::draw_from_all(const float* logits, float max, float scale, double u) {
+  exp_sums(logits, vocab_, max, scale, sums_);
+  double left = u * sums_.total;
+  size_t block = 0;
+  while (block + 1 < sums_.blocks.size() && left >= sums_.blocks[block])
+    left -= sums_.blocks[block++];
+  // Rounding may leave a rest behind the last block with a weight.
+  while (sums_.blocks[block] <= 0) --block;
+  const int begin = static_cast<int>(block) * kSumBlock;
+  const int count = std::min(kSumBlock, vocab_ - begin);
+  float weights[kSumBlock];
+  exp_weights(logits + begin, count, max, scale, weights);
+  int32_t last = begin;
+  for (int i = 0; i < count; ++i) {
+    if (weights[i] <= 0) continue;
+    last = begin + i;
+    if ((left -= weights[i]) < 0) break;
+  }
+  return last;
+}
+
+// Fills `candidates_` with all ids that top_p and min_p may keep, and some more, unsorted; returns
+// the weight of the whole row.
+double Sampler::collect(const float* logits, float max, float scale, const SamplingParams& params) {
+  exp_sums(logits, vocab_, max, scale, sums_);
+  double reach = kReach;
+  if (params.min_p > 0) reach = std::min(reach, -std::log(double{params.min_p}) * 1.0001 + 1e-4);
+  if (params.top_p < 1) {
+    for (size_t level = kLevels.size(); level-- > 0;) {
+      if (sums_.within[level] * (1 - 1e-4) >= params.top_p * sums_.total)
+        reach = std::min(reach, kLevels[level] * 1.0001);
+    }
+  }
+  const auto bound = static_cast<float>(max - (reach + 1e-3) / scale);
+  candidates_.clear();
+  for (int32_t id = first_above(logits, 0, vocab_, bound); id < vocab_;
+       id = first_above(logits, id + 1, vocab_, bound))
+    candidates_.push_back({id, logits[id]});
+  // Where the scale is so large that the bound is the maximum itself.
+  if (candidates_.empty()) candidates_.push_back({largest(logits, vocab_).id, max});
+  return sums_.total;
+}
+
+int32_t Sampler::draw_filtered(float max, float scale, double u, double total,
                                const SamplingParams& params) {
-  order_.clear();
-  double total = 0;
-  for (int32_t id = 0; id < vocab_; ++id) {
-    if (std::isnan(logits[id])) continue;
-    order_.push_back(id);
-    if (params.top_k == 0) total += weight(logits[id], max, inverse_temperature);
-  }
-  const auto before = [logits](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  };
-  const size_t candidates = params.top_k == 0
-                                ? order_.size()
-                                : std::min(order_.size(), static_cast<size_t>(params.top_k));
-  // Only as much is sorted as top_p needs: rarely more than a few hundred of 200 thousand.
-  size_t sorted = 0;
-  const auto sort_to = [&](size_t end) {
-    std::partial_sort(order_.begin() + sorted, order_.begin() + end, order_.end(), before);
+  // Only as much is sorted as top_p needs: rarely more than a few hundred.
+  size_t sorted = params.top_k > 0 && params.top_k < vocab_ ? candidates_.size() : 0;
+  const auto sort_more = [&] {
+    const size_t end = sorted >= 8192
+                           ? candidates_.size()
+                           : std::min(candidates_.size(), std::max<size_t>(128, sorted * 4));
+    if (end == candidates_.size())
+      std::sort(candidates_.begin() + sorted, candidates_.end(), better_logprob);
+    else
+      std::partial_sort(candidates_.begin() + sorted, candidates_.begin() + end, candidates_.end(),
+                        better_logprob);
     sorted = end;
   };
-  if (params.top_k > 0) {
-    sort_to(candidates);
-    for (size_t i = 0; i < candidates; ++i)
-      total += weight(logits[order_[i]], max, inverse_temperature);
-  }
   double kept_mass = 0;
   size_t kept = 0;
-  while (kept < candidates) {
-    if (kept == sorted) sort_to(std::min(candidates, std::max<size_t>(128, sorted * 4)));
-    const double w = weight(logits[order_[kept]], max, inverse_temperature);
+  while (kept < candidates_.size()) {
+    if (kept == sorted) sort_more();
+    const double w = weight(candidates_[kept].logprob, max, scale);
     // The largest weight is exp(0) = 1.
     if (kept > 0 &&
         (w < params.min_p || w <= 0 || (params.top_p < 1 && kept_mass >= params.top_p * total)))
@@ -114,9 +139,9 @@ int32_t Sampler::draw_filtered(const float* logits, float max, double inverse_te
   }
   double left = u * kept_mass;
   for (size_t i = 0; i < kept; ++i) {
-    if ((left -= weight(logits[order_[i]], max, inverse_temperature)) < 0) return order_[i];
+    if ((left -= weight(candidates_[i].logprob, max, scale)) < 0) return candidates_[i].id;
   }
-  return order_[kept - 1];
+  return candidates_[kept - 1].id;
 }
 
 }  // namespace lk

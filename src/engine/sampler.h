@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/row_scan.h"
 
 namespace lk {
 
@@ -34,12 +35,14 @@ class Sampler {
   int32_t choose(const float* logits, const SamplingParams& params, uint64_t position);
 
  private:
-  int32_t draw_from_all(const float* logits, float max, double inverse_temperature, double u) const;
-  int32_t draw_filtered(const float* logits, float max, double inverse_temperature, double u,
+  int32_t draw_from_all(const float* logits, float max, float scale, double u);
+  double collect(const float* logits, float max, float scale, const SamplingParams& params);
+  int32_t draw_filtered(float max, float scale, double u, double total,
                         const SamplingParams& params);
 
   int vocab_;
-  std::vector<int32_t> order_;  // scratch
+  ExpSums sums_;                        // scratch
+  std::vector<TopLogprob> candidates_;  // scratch: ids and logits
 };
 
 }  // namespace lk

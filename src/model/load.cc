@@ -5,6 +5,7 @@
 #include "base/mmap_file.h"
 #include "kernels/select.h"
 #include "model/archs.h"
+#include "model/content_hash.h"
 #include "model/decoder.h"
 #include "quant/detect.h"
 #include "quant/stored_linear.h"
@@ -38,13 +39,17 @@ std::string stored_name(const Checkpoint& checkpoint, const LinearTable& table,
   return spec.name;
 }
 
-// Fills `parts.weights` and `parts.plain`.
+// Fills `parts.weights`, `parts.plain` and the content hash. Each tensor is hashed just before it
+// is packed, so that the disk is read once.
 Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
                     const ModelOptions& options, DecoderParts& parts) {
+  ContentHasher hasher(parts.kernels->threads());
   size_t done = 0, total = 0;
   for (const StoredLinear& linear : stored.linears) total += stored_bytes(linear);
   const bool drop = !parts.kernels->keeps_views();
   for (const StoredLinear& linear : stored.linears) {
+    for (const StoredTensor& tensor : linear.tensors)
+      hasher.add(tensor.name, tensor.view, drop && tensor.mapped);
     LK_RETURN_IF_ERROR(check_finite(linear));
     parts.weights.push_back(parts.kernels->pack(linear, drop));
     for (const StoredTensor& tensor : linear.tensors) {
@@ -56,12 +61,14 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
   }
   for (size_t i = 0; i < stored.plain.size(); ++i) {
     const PlainTensorSpec& spec = parts.table->plain[i];
-    LK_RETURN_IF_ERROR(check_finite(stored.plain[i], stored_name(checkpoint, *parts.table, spec),
-                                    /*mapped=*/true));
+    const std::string name = stored_name(checkpoint, *parts.table, spec);
+    hasher.add(name, stored.plain[i], /*drop=*/false);
+    LK_RETURN_IF_ERROR(check_finite(stored.plain[i], name, /*mapped=*/true));
     std::vector<float>& values = parts.plain[spec.name];
     values = to_f32(stored.plain[i]);
     parts.info.weight_bytes += values.size() * sizeof(float);
   }
+  parts.info.content_hash = hasher.finish(checkpoint.config());
   return {};
 }
 

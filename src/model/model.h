@@ -29,7 +29,8 @@ struct ModelInfo {
   int max_positions = 0;
   int experts = 0, top_k = 0;
   std::vector<int32_t> eos_token_ids;
-  size_t weight_bytes = 0;  // as packed
+  size_t weight_bytes = 0;    // as packed
+  uint64_t content_hash = 0;  // of tensors and configuration as the checkpoint has them
   std::vector<std::string> warnings;
 };
 

@@ -54,6 +54,36 @@ class Load : public testing::Test {
   std::string folder_;
 };
 
+// The hash follows content, not threads, kernels, or what a configuration says beside the point.
+TEST_F(Load, ContentHashFollowsTheContent) {
+  const auto hash = [&](ModelOptions options = {}) {
+    const auto model = Model::load(folder_, options);
+    return model ? (*model)->info().content_hash : 0;
+  };
+  const uint64_t first = hash();
+  EXPECT_NE(first, 0u);
+  ModelOptions other;
+  other.threads = 1;
+  other.kernels = "reference";
+  EXPECT_EQ(hash(other), first);
+  edit_config(
+      [](auto& config) { config["_name_or_path"] = "elsewhere", config["use_cache"] = false; });
+  EXPECT_EQ(hash(), first);
+  edit_config([](auto& config) { config["rope_parameters"]["factor"] = 16.0; });
+  const uint64_t stretched = hash();
+  EXPECT_NE(stretched, first);
+  // The last byte of the file is data of a tensor.
+  const std::string path = folder_ + "/model.safetensors";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
+  file.close();
+  EXPECT_NE(hash(), stretched);
+  EXPECT_NE(hash(), 0u);
+}
+
 TEST_F(Load, TellsWhatWasLoaded) {
   std::vector<std::pair<size_t, size_t>> progress;
   ModelOptions options;
