@@ -13,6 +13,7 @@ namespace {
 
 constexpr float kLowest = -87.0f;  // exp of less is no normal float32
 constexpr int kMaxBlock = 1024;
+// The inner loops over registers carry `unroll`: at -O2 GCC would keep their arrays in memory.
 
 bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2");
@@ -31,6 +32,7 @@ LK_AVX2 float max_of_avx2(const float* row, int count) {
   for (__m256& m : max) m = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
   int i = 0;
   for (; i + 32 <= count; i += 32) {
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) max[j] = _mm256_max_ps(_mm256_loadu_ps(row + i + 8 * j), max[j]);
   }
   alignas(32) float lanes[8];
@@ -48,6 +50,7 @@ LK_AVX2 int first_above_avx2(const float* row, int begin, int count, float bound
   const __m256 bounds = _mm256_set1_ps(bound);
   for (; begin + 32 <= count; begin += 32) {
     __m256 above[4];
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j)
       above[j] = _mm256_cmp_ps(_mm256_loadu_ps(row + begin + 8 * j), bounds, _CMP_GT_OQ);
     const __m256 any =
@@ -104,6 +107,7 @@ LK_AVX2 double block_sum_avx2(const float* row, float max, float scale, ExpSums&
                                    _mm256_set1_ps(scale));
     const __m256 weight = exp_avx2(x);
     total = _mm256_add_ps(total, weight);
+#pragma GCC unroll 4
     for (size_t level = 0; level < kLevels.size(); ++level) {
       const __m256 near = _mm256_cmp_ps(x, _mm256_set1_ps(-kLevels[level]), _CMP_GE_OQ);
       within[level] = _mm256_add_ps(within[level], _mm256_and_ps(weight, near));
