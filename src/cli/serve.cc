@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <future>
 
+#include "base/bytes.h"
 #include "cli/model_parts.h"
 #include "cli/output.h"
 #include "cli/request_fields.h"
 #include "engine/kv_plan.h"
 #include "engine/machine_limits.h"
+#include "engine/memory_plan.h"
 #include "hub/resolve.h"
 #include "server/server.h"
 
@@ -19,11 +21,6 @@ namespace lk {
 namespace {
 
 constexpr const char* kKeyVariable = "LORIKEET_API_KEY";
-
-std::string human_bytes(size_t bytes) {
-  if (bytes >= size_t{1} << 30) return fmt::format("{:.1f} GiB", bytes / 1073741824.0);
-  return fmt::format("{:.0f} MiB", bytes / 1048576.0);
-}
 
 void say(const std::string& line) { print_error(line); }
 
@@ -43,23 +40,18 @@ Result<std::string> folder_of(const std::string& name, const std::string& revisi
                  : resolve_model(name, revision, options);
 }
 
-// How the machine's memory is shared out: what is left beside the loaded model.
-struct MemoryPlan {
-  size_t available = 0, kv = 0, adapters = 0;
-};
-
-Result<MemoryPlan> plan_memory(const ServeOptions& options) {
-  MemoryPlan plan;
-  plan.available = available_memory();
-  plan.kv = options.kv_cache_memory != 0 ? options.kv_cache_memory : plan.available / 2;
-  plan.adapters = options.adapter_memory != 0 ? options.adapter_memory : plan.available / 4;
-  if (plan.kv + plan.adapters > plan.available) {
-    return invalid(
-        "--kv-cache-memory ({}) and --adapter-memory ({}) are more than the {} that are left "
-        "beside the model",
-        human_bytes(plan.kv), human_bytes(plan.adapters), human_bytes(plan.available));
-  }
-  return plan;
+// Shares out the memory that there was before the model was loaded.
+Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
+                               const MachineLimits& limits) {
+  const int length = options.max_model_len.value_or(model.info().max_positions);
+  MemoryNeeds needs;
+  needs.weights = model.info().weight_bytes;
+  needs.kv_least = kv_bytes_of_sequence(model.kv_layout(), length);
+  needs.kv_full = needs.kv_least * static_cast<size_t>(std::max(1, options.max_num_seqs));
+  if (options.threads > 0) needs.threads = options.threads;
+  if (options.kv_cache_memory > 0) needs.kv_bytes = options.kv_cache_memory;
+  if (options.adapter_memory > 0) needs.adapter_bytes = options.adapter_memory;
+  return plan_memory(needs, limits);
 }
 
 Result<ServedModel> served_model(const ServeOptions& options, const std::string& folder,
@@ -154,22 +146,19 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
                 const MemoryPlan& memory, const std::vector<AdapterStatus>& adapters,
                 const std::vector<int>& blocks) {
   const ModelInfo& info = served.info;
-  say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}, {} threads",
+  say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}",
                   fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
-                  human_bytes(info.weight_bytes), parts.model->kernels().name(),
-                  parts.model->kernels().threads()));
+                  format_bytes(info.weight_bytes), parts.model->kernels().name()));
   say(fmt::format("reasoning parser {}, tool-call parser {}, chat template {}",
                   none_if_empty(served.parsers.reasoning), none_if_empty(served.parsers.tools),
                   served.chat_template ? "found" : "none"));
-  say(
-      fmt::format("KV cache at most {} (blocks: {}), adapters at most {}, of {} left; {} requests "
-                  "at once, context {}",
-                  human_bytes(memory.kv), fmt::join(blocks, " + "), human_bytes(memory.adapters),
-                  human_bytes(memory.available), options.max_num_seqs, served.max_model_len));
+  say(memory.describe());
+  say(fmt::format("KV blocks: {}; {} requests at once, context {}", fmt::join(blocks, " + "),
+                  options.max_num_seqs, served.max_model_len));
   std::vector<std::string> names;
   for (const AdapterStatus& adapter : adapters) {
     names.push_back(fmt::format("{} (rank {}, {})", adapter.name, adapter.max_rank,
-                                human_bytes(adapter.bytes)));
+                                format_bytes(adapter.bytes)));
     for (const std::string& warning : adapter.warnings) {
       print_warning(fmt::format("adapter {}: {}", adapter.name, warning));
     }
@@ -190,17 +179,18 @@ Result<int> serve(const ServeOptions& options) {
     return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
   }
 
-  LK_ASSIGN_OR_RETURN(ModelParts parts,
-                      load_model_parts(flags, options.threads, options.max_loras));
+  const MachineLimits limits = machine_limits();
+  const int threads = options.threads > 0 ? options.threads : limits.cpus;
+  LK_ASSIGN_OR_RETURN(ModelParts parts, load_model_parts(flags, threads, options.max_loras));
   LK_ASSIGN_OR_RETURN(ServedModel served, served_model(options, flags.model, parts));
-  LK_ASSIGN_OR_RETURN(const MemoryPlan memory, plan_memory(options));
+  LK_ASSIGN_OR_RETURN(const MemoryPlan memory, memory_plan(options, *parts.model, limits));
 
   EngineOptions engine_options;
   engine_options.max_sequences = options.max_num_seqs;
   engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
       std::max(engine_options.max_step_tokens, options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len.value_or(0);
-  engine_options.kv_bytes = memory.kv;
+  engine_options.kv_bytes = memory.kv_bytes;
   engine_options.adapter_slots = options.max_loras;
   engine_options.prefix_cache = options.prefix_caching;
   LK_ASSIGN_OR_RETURN(
@@ -210,7 +200,7 @@ Result<int> serve(const ServeOptions& options) {
   served.max_model_len = engine->max_model_len();
 
   AdapterStoreOptions store_options;
-  store_options.max_bytes = memory.adapters;
+  store_options.max_bytes = memory.adapter_bytes;
   store_options.max_resident = options.max_cpu_loras;
   store_options.directory = options.lora_dir;
   store_options.load = flags.adapter_options;
