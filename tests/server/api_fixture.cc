@@ -1,5 +1,7 @@
 #include "tests/server/api_fixture.h"
 
+#include <fmt/format.h>
+
 #include "base/mmap_file.h"
 #include "engine/token_output.h"
 #include "engine/vocabulary.h"
@@ -8,7 +10,7 @@ namespace lk {
 namespace {
 
 std::string source(const std::string& path) {
-  auto text = read_file(std::string(LK_SOURCE_DIR) + "/" + path);
+  auto text = read_file(fmt::format("{}/{}", LK_SOURCE_DIR, path));
   EXPECT_TRUE(text) << path;
   return text ? *text : "";
 }
