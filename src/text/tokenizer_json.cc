@@ -2,6 +2,7 @@
 // they stream by, the small ones as a tree.
 #include <simdjson.h>
 
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -57,6 +58,7 @@ class TokenizerReader {
 
  private:
   static tl::unexpected<Error> broken(simdjson::error_code error) {
+    if (error == simdjson::MEMALLOC) throw std::bad_alloc();
     return invalid("not valid JSON: {}", simdjson::error_message(error));
   }
   // A value of another type than expected; or the JSON itself is broken there.
