@@ -54,7 +54,7 @@ class DownloadProgress {
  private:
   static constexpr double kLineSeconds = 10;
   std::string name_;
-  double begin_, said_ = 0, first_ = -1;  // seconds, seconds, bytes
+  double begin_, said_ = begin_, first_ = -1;  // seconds, seconds, bytes
   StatusLine line_;
 };
 
