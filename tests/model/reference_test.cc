@@ -60,8 +60,10 @@ TEST_P(FastRow, AgreesWithTheReference) {
   const Deviation forced = deviation(golden.cases, replayed, vocab);
   fmt::print("{}, bfloat16 KV: {}\n", GetParam(), free.text());
   fmt::print("{}, bfloat16 KV, experts replayed: {}\n", GetParam(), forced.text());
-  EXPECT_LE(free.mean(), 0.01);
-  EXPECT_LE(free.quantile(0.99), 0.1);
+  // A row that rounds activations to bfloat16 runs by name only, and may be further off.
+  const bool rounds = GetParam() == "avx512bf16";
+  EXPECT_LE(free.mean(), rounds ? 0.015 : 0.01);
+  EXPECT_LE(free.quantile(0.99), rounds ? 0.2 : 0.1);
   EXPECT_LE(forced.largest(), 0.25);
   for (size_t i = 0; i < golden.cases.size(); ++i) {
     EXPECT_EQ(first_greedy_difference(golden.cases[i], runs[i], vocab, 0.2), -1)

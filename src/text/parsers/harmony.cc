@@ -15,6 +15,8 @@ constexpr std::array<std::string_view, kMarkers> kMarkerText = {
     "<|end|>",   "<|return|>",  "<|call|>"};
 constexpr std::string_view kFunctions = "functions.";
 constexpr std::string_view kTo = "to=";
+// Stands in a header where <|channel|> was. No byte of UTF-8, so text cannot bring it along.
+constexpr char kChannelMark = '\xff';
 // A header is shorter: function names have at most 64 characters. What is longer is no header.
 constexpr size_t kMaxHeader = 1024;
 
@@ -41,10 +43,10 @@ struct Header {
   bool has_channel = false;
 };
 
-// `text` holds the marker <|channel|> as it is written; the other markers are spaces.
+// `text` holds kChannelMark for the marker <|channel|>; the other markers are spaces.
 Header parse_header(std::string_view text) {
   Header header;
-  const size_t at = text.find(kMarkerText[kChannel]);
+  const size_t at = text.find(kChannelMark);
   auto set_recipient = [&](std::string_view word) {
     if (header.recipient.empty()) header.recipient = word;
   };
@@ -59,7 +61,7 @@ Header parse_header(std::string_view text) {
   }
   if (at == std::string_view::npos) return header;
   header.has_channel = true;
-  std::string_view rest = text.substr(at + kMarkerText[kChannel].size());
+  std::string_view rest = text.substr(at + 1);
   rest.remove_prefix(std::min(rest.find_first_not_of(kWhitespace), rest.size()));
   const size_t end = std::min(rest.find_first_of(" \t\r\n<"), rest.size());
   header.channel = rest.substr(0, end);
@@ -70,8 +72,16 @@ Header parse_header(std::string_view text) {
   return header;
 }
 
+// A header of the prompt, where markers are written out.
+std::string with_mark(std::string_view header) {
+  std::string marked(header);
+  const size_t at = marked.find(kMarkerText[kChannel]);
+  if (at != std::string::npos) marked.replace(at, kMarkerText[kChannel].size(), 1, kChannelMark);
+  return marked;
+}
+
 bool has_channel(std::string_view header) {
-  return header.find(kMarkerText[kChannel]) != std::string_view::npos;
+  return header.find(kChannelMark) != std::string_view::npos;
 }
 
 // Whether text outside of messages may become a header: "assistant", " to=functions.f".
@@ -142,10 +152,10 @@ class HarmonyParser final : public OutputParser {
     }
     const size_t message = tail.find(kMarkerText[kMessage]);
     if (message != std::string_view::npos) {
-      header_ = tail.substr(0, message);
+      header_ = with_mark(tail.substr(0, message));
       open_message();
     } else if (tail.size() <= kMaxHeader && tail.find("<|") != std::string_view::npos) {
-      header_ = tail;
+      header_ = with_mark(tail);
       state_ = State::kHeader;
     }
   }
@@ -181,7 +191,7 @@ class HarmonyParser final : public OutputParser {
         if (in_text || (marker == kChannel && has_channel(header_))) leave();
         state_ = State::kHeader;
         if (marker == kChannel) {
-          header_ += kMarkerText[kChannel];
+          header_ += kChannelMark;
         } else if (!header_.ends_with(' ')) {
           header_ += ' ';
         }
@@ -243,10 +253,10 @@ class HarmonyParser final : public OutputParser {
     state_ = State::kLoose;
     target_ = Target::kContent;
     joined_ = false;
-    const size_t at = header_.find(kMarkerText[kChannel]);
+    const size_t at = header_.find(kChannelMark);
     write(std::string_view(header_).substr(0, at));
     if (at != std::string::npos) {
-      write(std::string_view(header_).substr(at + kMarkerText[kChannel].size()));
+      write(std::string_view(header_).substr(at + 1));
     }
     header_.clear();
   }
