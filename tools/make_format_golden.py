@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/formats.json: small tensors in every quantized layout, and the float32 values to
-which the libraries that publish such files decode them (compressed-tensors, NVIDIA ModelOpt, torch).
+"""Writes tests/data/formats-golden.json.xz: small tensors in every quantized layout, and the float32
+values to which the libraries that publish such files decode them (compressed-tensors, NVIDIA ModelOpt, torch).
 
 Needs torch, compressed-tensors and nvidia-modelopt. Every E4M3 code but NaN, every pair of E2M1 codes
 in a byte, every positive E4M3 scale, E8M0 scales from 0 on, scales of 0, subnormal and large ones.
@@ -9,6 +9,7 @@ Usage: make_format_golden.py OUT
 """
 
 import json
+import lzma
 import sys
 
 import torch
@@ -178,7 +179,7 @@ def main():
         nvfp4_modelopt(0.000371),
         nvfp4_compressed_tensors(2437.0),
     ]
-    with open(sys.argv[1], "w") as file:
+    with lzma.open(sys.argv[1], "wt") as file:
         file.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
 
 

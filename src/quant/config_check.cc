@@ -141,8 +141,11 @@ Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
     return {};
   }
   if (quantized.empty()) {
-    return invalid("{} says that the model is quantized ({}), but no tensor is", recipe.file,
-                   recipe.method.substr(0, 60));
+    // A copy turned back to plain weights, with the original's config.
+    model.warnings.push_back(
+        fmt::format("{} says that the model is quantized ({}), but no tensor is", recipe.file,
+                    recipe.method.substr(0, 60)));
+    return {};
   }
   Complaint wrong_format, not_plain, not_quantized;
   for (const StoredLinear& linear : model.linears) {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <set>
 
 #include "quant/formats.h"
@@ -22,6 +22,18 @@ std::string unhex(const std::string& hex) {
     bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   }
   return bytes;
+}
+
+std::string unpacked(const std::string& path) {
+  const std::string command = "xz -dc '" + path + "'";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  char buffer[1 << 14];
+  for (size_t n; pipe && (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+    text.append(buffer, n);
+  }
+  if (pipe) ::pclose(pipe);
+  return text;
 }
 
 LinearTable one_linear(int64_t out, int64_t in, int experts = 0) {
@@ -42,8 +54,8 @@ LinearTable one_linear(int64_t out, int64_t in, int experts = 0) {
 }
 
 TEST(Layout, GoldenValues) {
-  std::ifstream file(std::string(LK_SOURCE_DIR) + "/tests/data/formats.json");
-  const auto cases = nlohmann::json::parse(file);
+  const auto cases = nlohmann::json::parse(
+      unpacked(std::string(LK_SOURCE_DIR) + "/tests/data/formats-golden.json.xz"));
   std::set<std::string> formats;
   for (const auto& c : cases) {
     const std::string name = c["name"];
