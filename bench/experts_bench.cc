@@ -1,6 +1,6 @@
-// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4, MXFP4): 1 and 8 tokens
-// against read bandwidth, 256 against the arithmetic peak, eight tokens with eight rank-16 adapters
-// against none. Usage: experts_bench [threads] [kernels]
+// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4) in any format: 1 and 8
+// tokens against read bandwidth, 256 against the arithmetic peak, eight tokens with eight rank-16
+// adapters against none. Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +19,16 @@ using namespace lk;
 
 constexpr int kExperts = 32, kTopK = 4, kHidden = 2880, kInner = 2880, kLayers = 4, kAdapters = 8,
               kRank = 16;
-constexpr double kExpertBytes = 3.0 * kHidden * kInner * 17 / 32;
+
+DType scale_dtype(const Format& format) {
+  return format.scale == ScaleCodec::kFloat ? DType::kF32 : DType::kU8;
+}
+
+// Codes and scales of one matrix in the file.
+int64_t matrix_bytes(const Format& format, int64_t rows, int64_t cols) {
+  return rows * code_bytes(format.element, cols) +
+         matrix_scales(format, rows, cols) * static_cast<int64_t>(dtype_size(scale_dtype(format)));
+}
 
 struct Layer {
   LinearSpec up_spec, down_spec;
@@ -29,22 +38,46 @@ struct Layer {
 };
 
 std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec,
-                                        std::mt19937_64& random) {
-  std::vector<uint64_t> codes(int64_t{kExperts} * spec.out * spec.in / 16);
-  std::vector<uint8_t> scales(int64_t{kExperts} * spec.out * spec.in / 32);
+                                        const Format& format, std::mt19937_64& random) {
+  const int64_t row_bytes = code_bytes(format.element, spec.in);
+  const int64_t scales_each = matrix_scales(format, spec.out, spec.in);
+  std::vector<uint64_t> codes(int64_t{kExperts} * spec.out * row_bytes / 8);
+  std::vector<uint8_t> byte_scales(kExperts * scales_each);
+  std::vector<float> float_scales(kExperts * scales_each, 0.01f);
   std::vector<uint16_t> bias(int64_t{kExperts} * spec.out, 0x3c00);
-  for (auto& c : codes) c = random();
-  for (auto& s : scales) s = static_cast<uint8_t>(118 + random() % 4);
+  // Numbers in every format, of E4M3 up to 2, of the wider ones of the order 1/100 without
+  // subnormals.
+  uint64_t keep = ~uint64_t{0}, set = 0;
+  switch (format.element) {
+    case Element::kE2M1:
+      break;
+    case Element::kE4M3:
+      keep = 0xbfbfbfbfbfbfbfbf;
+      break;
+    case Element::kF32:
+      keep = 0x807fffff807fffff, set = 0x3c0000003c000000;
+      break;
+    case Element::kBF16:
+    case Element::kF16:
+      keep = 0x807f807f807f807f, set = 0x3c003c003c003c00;
+  }
+  for (auto& c : codes) c = (random() & keep) | set;
+  const int first = format.scale == ScaleCodec::kE4M3 ? 0x30 : 118;
+  for (auto& s : byte_scales) s = static_cast<uint8_t>(first + random() % 4);
   StoredLinear linear;
   linear.spec = &spec;
-  linear.format = &kFormatMxfp4;
+  linear.format = &format;
   for (int e = 0; e < kExperts; ++e) {
     StoredMatrix m;
     m.rows = spec.out;
     m.cols = spec.in;
-    m.row_bytes = spec.in / 2;
-    m.codes = reinterpret_cast<const std::byte*>(codes.data()) + e * spec.out * spec.in / 2;
-    m.scales = reinterpret_cast<const std::byte*>(scales.data()) + e * spec.out * spec.in / 32;
+    m.row_bytes = row_bytes;
+    m.codes = reinterpret_cast<const std::byte*>(codes.data()) + e * spec.out * row_bytes;
+    m.scale_dtype = scale_dtype(format);
+    m.scales = format.scale == ScaleCodec::kFloat
+                   ? reinterpret_cast<const std::byte*>(float_scales.data() + e * scales_each)
+                   : reinterpret_cast<const std::byte*>(byte_scales.data() + e * scales_each);
+    m.tensor_scale = format.tensor_scale == TensorScale::kDivide ? 100.0f : 0.01f;
     linear.experts.push_back({m});
   }
   linear.bias = {
@@ -71,15 +104,22 @@ int main(int argc, char** argv) {
     return 2;
   }
   Kernels& kernels = **made;
+  const Format* format = argc > 3 ? find_format(argv[3]) : &kFormatMxfp4;
+  if (!format) {
+    std::fprintf(stderr, "experts_bench: there is no format '%s'\n", argv[3]);
+    return 2;
+  }
+  const auto expert_bytes = static_cast<double>(matrix_bytes(*format, 2 * kInner, kHidden) +
+                                                matrix_bytes(*format, kHidden, kInner));
   bench::Limits limits;
   {
     ThreadPool pool(threads);
     limits = bench::measure_limits(pool);
   }
   std::printf(
-      "kernels %s, %d threads; limits: read %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n",
-      std::string(kernels.name()).c_str(), kernels.threads(), limits.read_gb_s, limits.fma_gflop_s,
-      limits.bf16_gflop_s);
+      "%s, kernels %s, %d threads; limits: read %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n",
+      std::string(format->name).c_str(), std::string(kernels.name()).c_str(), kernels.threads(),
+      limits.read_gb_s, limits.fma_gflop_s, limits.bf16_gflop_s);
 
   std::mt19937_64 random(1);
   std::vector<Layer> layers(kLayers);
@@ -88,8 +128,8 @@ int main(int argc, char** argv) {
         Stage::kExpertUp, 0, kExperts, 2 * kInner, kHidden, RowOrder::kInterleavedGateUp, true, {}};
     layer.down_spec = {Stage::kExpertDown, 0,    kExperts, kHidden, kInner,
                        RowOrder::kPlain,   true, {}};
-    layer.up = random_weights(kernels, layer.up_spec, random);
-    layer.down = random_weights(kernels, layer.down_spec, random);
+    layer.up = random_weights(kernels, layer.up_spec, *format, random);
+    layer.down = random_weights(kernels, layer.down_spec, *format, random);
     for (int a = 0; a < kAdapters; ++a) {
       layer.up_lora.push_back(random_lora(kernels, layer.up_spec, random));
       layer.down_lora.push_back(random_lora(kernels, layer.down_spec, random));
@@ -143,7 +183,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 41; ++i) {
       int64_t touched = 0;
       const double seconds = once(tokens, false, touched);
-      if (i > 4) rate.push_back(static_cast<double>(touched) * kExpertBytes / seconds * 1e-9);
+      if (i > 4) rate.push_back(static_cast<double>(touched) * expert_bytes / seconds * 1e-9);
     }
     std::printf("%3d tokens             %7.1f GB/s   %5.1f%% of read bandwidth\n", tokens,
                 median(rate), 100 * median(rate) / limits.read_gb_s);

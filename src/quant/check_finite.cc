@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/mmap_file.h"
 #include "base/numeric.h"
@@ -67,23 +68,58 @@ int64_t find_not_finite_dropping(const TensorView& tensor, DType dtype, bool map
   return -1;
 }
 
-// E8M0 scales near the top can carry a code beyond float32's range: E2M1's 6 does from 2^126 on.
-Status check_range(const StoredLinear& linear, const StoredTensor& scales) {
-  const auto risky = [](uint8_t scale) { return scale >= 253; };
-  if (find_bad<uint8_t>(scales.view.data, scales.view.elements(), risky) < 0) return {};
-  const int64_t group = linear.format->group_cols;
-  const int64_t row_scales = (linear.spec->in + group - 1) / group;
+// Sign bits of anything but zero.
+int64_t find_negative(const TensorView& tensor) {
+  const int64_t count = tensor.elements();
+  switch (tensor.dtype) {
+    case DType::kBF16:
+    case DType::kF16:
+      return find_bad<uint16_t>(tensor.data, count, [](uint16_t b) { return b > 0x8000; });
+    case DType::kF32:
+      return find_bad<uint32_t>(tensor.data, count, [](uint32_t b) { return b > 0x80000000u; });
+    case DType::kF8E4M3:
+      return find_bad<uint8_t>(tensor.data, count, [](uint8_t b) { return b > 0x80; });
+    default:
+      return -1;
+  }
+}
+
+// The largest scale of a matrix, in whichever codec: positive numbers of one type order as their
+// bits do.
+float largest_scale(const Format& format, const StoredMatrix& matrix) {
+  const int64_t count = matrix_scales(format, matrix.rows, matrix.cols);
+  float largest = count > 0 ? 0.0f : 1.0f;
+  if (format.scale == ScaleCodec::kE4M3) return 448.0f;
+  if (format.scale == ScaleCodec::kE8M0) {
+    uint8_t byte = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      byte = std::max(byte, static_cast<uint8_t>(matrix.scales[i]));
+    }
+    return e8m0_to_f32(byte);
+  }
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, decode_scale(format, matrix, i));
+  return largest;
+}
+
+// Scales near the top can carry a code beyond float32's range.
+Status check_range(const StoredLinear& linear) {
+  const Format& format = *linear.format;
   std::vector<float> row(static_cast<size_t>(linear.spec->in));
   for (int e = 0; e < linear.expert_count(); ++e) {
     for (const StoredMatrix& matrix : linear.experts[static_cast<size_t>(e)]) {
+      const double top = double{largest_scale(format, matrix)} * tensor_factor(format, matrix);
+      if (top * element_max(format.element) <= std::numeric_limits<float>::max()) continue;
       for (int64_t r = 0; r < matrix.rows; ++r) {
-        if (find_bad<uint8_t>(matrix.scales + r * row_scales, row_scales, risky) < 0) continue;
-        decode_row(*linear.format, matrix, r, row.data());
+        decode_row(format, matrix, r, row.data());
         const auto bad =
             std::find_if(row.begin(), row.end(), [](float value) { return !std::isfinite(value); });
         if (bad == row.end()) continue;
+        std::string_view name;
+        for (const StoredTensor& tensor : linear.tensors) {
+          if (name.empty() || tensor.role == TensorRole::kScales) name = tensor.name;
+        }
         return invalid("tensor {} scales a weight beyond float32 (expert {}, row {}, column {})",
-                       scales.name, e, r, bad - row.begin());
+                       name, e, r, bad - row.begin());
       }
     }
   }
@@ -95,8 +131,8 @@ Status check_range(const StoredLinear& linear, const StoredTensor& scales) {
 Status check_finite(const StoredLinear& linear) {
   for (const StoredTensor& tensor : linear.tensors) {
     if (!tensor.view.data) continue;
-    const bool e8m0 =
-        tensor.role == TensorRole::kScales && linear.format->scale == ScaleCodec::kE8M0;
+    const bool scales = tensor.role == TensorRole::kScales;
+    const bool e8m0 = scales && linear.format->scale == ScaleCodec::kE8M0;
     const int64_t bad = find_not_finite_dropping(
         tensor.view, e8m0 ? DType::kF8E8M0 : tensor.view.dtype, tensor.mapped);
     if (bad >= 0 && e8m0) {
@@ -105,9 +141,14 @@ Status check_finite(const StoredLinear& linear) {
     if (bad >= 0) {
       return invalid("tensor {} holds NaN or infinity at index {}", tensor.name, bad);
     }
-    if (e8m0) LK_RETURN_IF_ERROR(check_range(linear, tensor));
+    if (!scales) continue;
+    if (const int64_t negative = find_negative(tensor.view); negative >= 0) {
+      return invalid("tensor {} holds the scale {} at index {}, which is negative", tensor.name,
+                     load_f32(tensor.view, negative), negative);
+    }
   }
-  return {};
+  const bool has_data = !linear.tensors.empty() && linear.tensors.front().view.data;
+  return has_data && is_quantized(*linear.format) ? check_range(linear) : Status();
 }
 
 Status check_finite(const TensorView& tensor, std::string_view name, bool mapped) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "quant/formats.h"
@@ -12,101 +11,90 @@
 namespace lk {
 namespace {
 
-// What a file claims.
-struct Claim {
-  std::string file;                   // "config.json"
-  std::string method;                 // lower case; empty if the file gives none
-  std::vector<std::string> excluded;  // modules that are not quantized; '*' stands for anything
-  bool has_excluded = false;
+// The module of a tensor that holds codes: its name without the part that the layout adds.
+std::string module_of(std::string_view tensor) {
+  constexpr std::string_view kEndings[] = {".weight", ".weight_packed", "_blocks"};
+  for (std::string_view ending : kEndings) {
+    if (tensor.ends_with(ending))
+      return std::string(tensor.substr(0, tensor.size() - ending.size()));
+  }
+  return std::string(tensor);
+}
+
+// The module's path under each of the table's root prefixes: files do not agree on them.
+std::vector<std::string> spellings(const LinearTable& table, const std::string& path) {
+  std::vector<std::string> paths = {path};
+  std::string_view found;
+  for (const std::string& prefix : table.prefixes) {
+    if (prefix.size() > found.size() && path.starts_with(prefix)) found = prefix;
+  }
+  for (const std::string& prefix : table.prefixes) {
+    if (!found.empty() && prefix != found) paths.push_back(prefix + path.substr(found.size()));
+  }
+  return paths;
+}
+
+bool covered(const NamePatterns& patterns, const std::vector<std::string>& paths) {
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const std::string& path) { return patterns.covers(path); });
+}
+
+const RecipeGroup* group_of(const Recipe& recipe, const std::vector<std::string>& paths) {
+  for (const RecipeGroup& group : recipe.groups) {
+    if (group.all || covered(group.targets, paths)) return &group;
+  }
+  return nullptr;
+}
+
+std::string format_names(const std::vector<const Format*>& formats) {
+  std::vector<std::string_view> names;
+  for (const Format* format : formats) names.push_back(format->name);
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+bool may_be_plain(Stage stage) {
+  return stage == Stage::kEmbedding || stage == Stage::kRouter || stage == Stage::kHead;
+}
+
+// One kind of contradiction: the first in full, the number of all.
+struct Complaint {
+  std::string sentence;
+  int count = 0;
+  void add(std::string text) {
+    if (count++ == 0) sentence = std::move(text);
+  }
 };
+
+// Modules of the checkpoint under every root prefix.
+std::vector<std::string> all_modules(const Checkpoint& checkpoint, const LinearTable& table) {
+  std::set<std::string> modules;
+  for (const auto& [name, view] : checkpoint.tensors()) {
+    modules.insert(module_of(name));
+    if (const size_t dot = name.rfind('.'); dot != name.npos) modules.insert(name.substr(0, dot));
+  }
+  std::vector<std::string> paths;
+  for (const std::string& module : modules) {
+    for (std::string& path : spellings(table, module)) paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+void warn_of_unmatched(const Recipe& recipe, const Checkpoint& checkpoint, const LinearTable& table,
+                       StoredModel& model) {
+  const std::vector<std::string> modules = all_modules(checkpoint, table);
+  std::vector<std::string> names = recipe.excluded.unmatched(modules);
+  for (const RecipeGroup& group : recipe.groups) {
+    for (std::string& name : group.targets.unmatched(modules)) names.push_back(std::move(name));
+  }
+  if (names.empty()) return;
+  model.warnings.push_back(
+      fmt::format("{} names modules that the model does not have: {} ({} in all)", recipe.file,
+                  names.front().substr(0, 200), names.size()));
+}
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
-}
-
-bool is_plain(const Format& format) { return format.scale == ScaleCodec::kNone; }
-
-// Whether `pattern` covers the module `path`: as a whole, or as the start of its path up to a dot.
-// Linear in text times stars: the last star alone is retried.
-bool covers(std::string_view pattern, std::string_view path) {
-  size_t p = 0, t = 0, star = pattern.npos, resume = 0;
-  while (true) {
-    if (p == pattern.size() && (t == path.size() || path[t] == '.')) return true;
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && t < path.size() && pattern[p] == path[t]) {
-      ++p;
-      ++t;
-    } else if (star != pattern.npos && resume < path.size()) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-}
-
-Result<Claim> read_claim(const JsonFields& fields, std::string file, std::string_view method,
-                         std::string_view excluded) {
-  Claim claim;
-  claim.file = std::move(file);
-  LK_ASSIGN_OR_RETURN(claim.method, fields.string_or(method, ""));
-  claim.method = lower(claim.method);
-  if (fields.has(excluded)) {
-    LK_ASSIGN_OR_RETURN(claim.excluded, fields.strings(excluded));
-    claim.has_excluded = true;
-  }
-  return claim;
-}
-
-// The config's claim; one without a method when no file speaks of quantization.
-Result<Claim> find_claim(const HfConfig& config) {
-  const JsonFields fields = config.fields();
-  if (fields.has("quantization_config")) {
-    LK_ASSIGN_OR_RETURN(JsonFields quantization, fields.object("quantization_config"));
-    const bool ignore = !quantization.has("modules_to_not_convert") && quantization.has("ignore");
-    return read_claim(quantization, "config.json", "quant_method",
-                      ignore ? "ignore" : "modules_to_not_convert");
-  }
-  if (config.hf_quant_config) {
-    const JsonFields file(*config.hf_quant_config, "hf_quant_config.json");
-    LK_ASSIGN_OR_RETURN(JsonFields quantization, file.object("quantization"));
-    return read_claim(quantization, "hf_quant_config.json", "quant_algo", "exclude_modules");
-  }
-  return Claim{"config.json", "", {}, false};
-}
-
-// Methods that name a family of layouts rather than one format.
-bool names_no_format(const std::string& method) {
-  return method == "compressed-tensors" || method == "modelopt";
-}
-
-// Modules on the wrong side of the exclusion list: the first by name, the others by number.
-void compare_modules(const Claim& claim, const LinearTable& table, const std::string& prefix,
-                     StoredModel& model) {
-  std::string first_quantized, first_plain;
-  int quantized = 0, plain = 0;
-  for (const StoredLinear& linear : model.linears) {
-    if (linear.tensors.empty()) continue;  // a tied head
-    const std::string path = table.full_name(linear.spec->path(), prefix);
-    const bool excluded =
-        std::any_of(claim.excluded.begin(), claim.excluded.end(),
-                    [&](const std::string& pattern) { return covers(pattern, path); });
-    if (excluded && !is_plain(*linear.format) && quantized++ == 0) first_quantized = path;
-    if (!excluded && is_plain(*linear.format) && plain++ == 0) first_plain = path;
-  }
-  if (quantized > 0) {
-    model.warnings.push_back(
-        fmt::format("{} says that {} is not quantized, but its tensors are ({} modules in all)",
-                    claim.file, first_quantized, quantized));
-  }
-  if (plain > 0) {
-    model.warnings.push_back(
-        fmt::format("{} says that {} is quantized, but its tensors are not ({} modules in all)",
-                    claim.file, first_plain, plain));
-  }
 }
 
 // "gpt_oss" and "GptOssForCausalLM" name the same architecture.
@@ -115,6 +103,8 @@ std::string without_marks(const std::string& name) {
   out.erase(std::remove(out.begin(), out.end(), '_'), out.end());
   return out;
 }
+
+}  // namespace
 
 void compare_architectures(const HfConfig& config, StoredModel& model) {
   const JsonFields fields = config.fields();
@@ -137,39 +127,58 @@ void compare_architectures(const HfConfig& config, StoredModel& model) {
   }
 }
 
-}  // namespace
-
-void compare_with_config(const HfConfig& config, const LinearTable& table,
-                         const std::string& prefix, StoredModel& model) {
-  compare_architectures(config, model);
-  auto claim = find_claim(config);
-  if (!claim) {
-    model.warnings.push_back(claim.error().message);
-    return;
-  }
+Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
+                           const LinearTable& table, StoredModel& model) {
   std::set<std::string_view> quantized;
   for (const StoredLinear& linear : model.linears) {
-    if (!is_plain(*linear.format)) quantized.insert(linear.format->name);
+    if (is_quantized(*linear.format)) quantized.insert(linear.format->name);
   }
-  if (claim->method.empty()) {
+  if (recipe.groups.empty()) {
     if (!quantized.empty()) {
       model.warnings.push_back(fmt::format("{} names no quantization, but the tensors are {}",
-                                           claim->file, fmt::join(quantized, " and ")));
+                                           recipe.file, fmt::join(quantized, " and ")));
     }
-    return;
+    return {};
   }
   if (quantized.empty()) {
+    // A copy turned back to plain weights, with the original's config.
     model.warnings.push_back(
-        fmt::format("{} says that the model is quantized ({}), but no tensor is", claim->file,
-                    claim->method.substr(0, 60)));
-    return;
+        fmt::format("{} says that the model is quantized ({}), but no tensor is", recipe.file,
+                    recipe.method.substr(0, 60)));
+    return {};
   }
-  if (!names_no_format(claim->method) && !quantized.count(claim->method)) {
-    model.warnings.push_back(
-        fmt::format("{} says that the model is quantized as {}, but the tensors are {}",
-                    claim->file, claim->method.substr(0, 60), fmt::join(quantized, " and ")));
+  Complaint wrong_format, not_plain, not_quantized;
+  for (const StoredLinear& linear : model.linears) {
+    for (const StoredTensor& tensor : linear.tensors) {
+      if (tensor.role != TensorRole::kCodes) continue;
+      const std::string module = module_of(tensor.name);
+      const std::vector<std::string> paths = spellings(table, module);
+      const bool excluded = covered(recipe.excluded, paths);
+      const RecipeGroup* group = excluded ? nullptr : group_of(recipe, paths);
+      const bool is = is_quantized(*linear.format);
+      if (is && !group && recipe.complete) {
+        not_plain.add(fmt::format("{} says that {} is not quantized, but its tensors are {}",
+                                  recipe.file, module, linear.format->name));
+      } else if (!is && group && recipe.complete && !may_be_plain(linear.spec->stage)) {
+        not_quantized.add(fmt::format("{} says that {} is quantized as {}, but its tensors are {}",
+                                      recipe.file, module, format_names(group->formats),
+                                      linear.format->name));
+      } else if (is && group &&
+                 std::find(group->formats.begin(), group->formats.end(), linear.format) ==
+                     group->formats.end()) {
+        wrong_format.add(fmt::format("{} says that {} is quantized as {}, but its tensors are {}",
+                                     recipe.file, module, format_names(group->formats),
+                                     linear.format->name));
+      }
+    }
   }
-  if (claim->has_excluded) compare_modules(*claim, table, prefix, model);
+  for (const Complaint& complaint : {wrong_format, not_plain, not_quantized}) {
+    if (complaint.count > 0) {
+      return invalid("{} ({} modules in all)", complaint.sentence, complaint.count);
+    }
+  }
+  warn_of_unmatched(recipe, checkpoint, table, model);
+  return {};
 }
 
 }  // namespace lk

@@ -1,17 +1,23 @@
-// Compares what a model's JSON files say about its quantization with what its tensors are.
+// Compares what a model's JSON files say about its architecture and quantization with what its
+// tensors are.
 // Stateless.
 #pragma once
 
-#include <string>
-
-#include "checkpoint/hf_config.h"
+#include "checkpoint/checkpoint.h"
 #include "quant/detect.h"
+#include "quant/recipe.h"
 
 namespace lk {
 
-// Appends a sentence to model.warnings for each contradiction. The tensors are believed: nothing
-// here fails.
-void compare_with_config(const HfConfig& config, const LinearTable& table,
-                         const std::string& prefix, StoredModel& model);
+// Appends a warning for each class in `architectures` that does not belong to the model_type.
+void compare_architectures(const HfConfig& config, StoredModel& model);
+
+// Errors: a module that the recipe quantizes and the tensors do not, or the other way round, or in
+// another format; the first by name, the others by number. Embedding, router and head may be plain
+// whatever the recipe says: quantizers leave them out without a word. Appends warnings to
+// model.warnings: quantized tensors without a recipe, a recipe without any quantized tensor, and
+// names that no module has (published files have such).
+Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
+                           const LinearTable& table, StoredModel& model);
 
 }  // namespace lk

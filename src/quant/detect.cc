@@ -48,8 +48,10 @@ class Matcher {
       LK_ASSIGN_OR_RETURN(TensorView view, match_plain(spec));
       model.plain.push_back(std::move(view));
     }
-    LK_RETURN_IF_ERROR(refuse_unknown());
-    compare_with_config(checkpoint_.config(), table_, prefix_, model);
+    compare_architectures(checkpoint_.config(), model);
+    LK_ASSIGN_OR_RETURN(const Recipe recipe, read_recipe(checkpoint_.config()));
+    LK_RETURN_IF_ERROR(refuse_unknown(recipe.kv_cache, model));
+    LK_RETURN_IF_ERROR(compare_with_recipe(recipe, checkpoint_, table_, model));
     return model;
   }
 
@@ -233,16 +235,42 @@ class Matcher {
     return view;
   }
 
-  Status refuse_unknown() const {
+  // Scales of a quantized KV cache are the one thing that may stand in the file unread.
+  Status refuse_unknown(std::string_view kv_cache, StoredModel& model) const {
+    int kv_scales = 0;
+    std::string_view first_kv_scale;
     for (const auto& [name, view] : checkpoint_.tensors()) {
       const bool skipped = std::any_of(
           table_.ignored.begin(), table_.ignored.end(),
           [&](const std::string& prefix) { return name.compare(0, prefix.size(), prefix) == 0; });
       if (skipped || used_.count(name)) continue;
+      if (is_kv_scale(name, view)) {
+        if (kv_scales++ == 0) first_kv_scale = name;
+        continue;
+      }
       return invalid("tensor {} ({} {}) is unknown to the architecture {}", name,
                      dtype_name(view.dtype), shape_string(view.shape), table_.architecture);
     }
+    if (kv_scales > 0) {
+      model.warnings.push_back(fmt::format(
+          "{} scales of a quantized KV cache ({} ...) are not used: keys and values are "
+          "kept in bfloat16 or float32",
+          kv_scales, first_kv_scale));
+    } else if (!kv_cache.empty()) {
+      model.warnings.push_back(fmt::format(
+          "the model's quantization asks for a KV cache in {}, which is not used: keys and values "
+          "are kept in bfloat16 or float32",
+          kv_cache.substr(0, 60)));
+    }
     return {};
+  }
+
+  // One number for the keys, values or queries of an attention layer.
+  static bool is_kv_scale(std::string_view name, const TensorView& view) {
+    constexpr std::string_view kEndings[] = {".k_scale", ".v_scale", ".q_scale", ".kv_scale",
+                                             "_proj.output_scale"};
+    return view.elements() == 1 && std::any_of(std::begin(kEndings), std::end(kEndings),
+                                               [&](auto ending) { return name.ends_with(ending); });
   }
 
   const Checkpoint& checkpoint_;

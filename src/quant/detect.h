@@ -18,16 +18,18 @@ struct StoredModel {
   std::vector<std::string> warnings;  // e.g. the config's quantization says otherwise
 };
 
-// Tensors decide the format (docs and shapes: models spec G.7); the config is compared afterwards.
-// Errors: a tensor missing, of wrong shape or dtype, or present in the checkpoint but unknown to
-// the table; each names the tensor, expected and found. Shapes and dtypes only; no tensor data is
-// read (except biases that lie in pieces). The result points into both arguments.
+// Tensors decide the format; the quantization recipe of the JSON files is compared afterwards
+// (config_check.h). Errors: a tensor missing, of wrong shape or dtype, present in the checkpoint
+// but unknown to the table, or at odds with the recipe; each names the tensor, expected and found.
+// Of tensor data only scales of whole tensors and biases that lie in pieces are read. Scales of an
+// FP8 KV cache are passed over with a warning: keys and values are kept in wider types. The result
+// points into both arguments.
 Result<StoredModel> match_checkpoint(const Checkpoint& checkpoint, const LinearTable& table);
 
 // Refuses weights that are no numbers: NaN or infinity in floating-point tensors, scales that are
-// NaN, and scales that carry a code beyond float32. Each names tensor and index. Reads every byte
-// once and gives mapped pages back as it goes, so that a loader can call it for one linear at a
-// time, before packing it. Ok without data.
+// NaN or negative, and scales that carry a code beyond float32. Each names tensor and index. Reads
+// every byte once and gives mapped pages back as it goes, so that a loader can call it for one
+// linear at a time, before packing it. Ok without data.
 Status check_finite(const StoredLinear& linear);
 // The same for plain tensors; `mapped` says whether the tensor lies in a mapped file.
 Status check_finite(const TensorView& tensor, std::string_view name, bool mapped);

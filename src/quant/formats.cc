@@ -1,5 +1,7 @@
 #include "quant/formats.h"
 
+#include <limits>
+
 #include "base/check.h"
 #include "quant/formats/layouts.h"
 
@@ -22,9 +24,26 @@ int element_bits(Element element) {
   return 0;
 }
 
+float element_max(Element element) {
+  switch (element) {
+    case Element::kF32:
+    case Element::kBF16:
+      return std::numeric_limits<float>::max();
+    case Element::kF16:
+      return 65504.0f;
+    case Element::kE4M3:
+      return 448.0f;
+    case Element::kE2M1:
+      return 6.0f;
+  }
+  LK_CHECK(!"element without a largest magnitude");
+  return 0;
+}
+
 std::span<const Format* const> all_formats() {
-  static constexpr const Format* kFormats[] = {&kFormatF32, &kFormatF16, &kFormatBF16,
-                                               &kFormatMxfp4};
+  static constexpr const Format* kFormats[] = {
+      &kFormatF32,      &kFormatF16,   &kFormatBF16,  &kFormatFp8Tensor, &kFormatFp8Channel,
+      &kFormatFp8Block, &kFormatMxfp8, &kFormatMxfp4, &kFormatNvfp4,     &kFormatNvfp4Divide};
   return kFormats;
 }
 
@@ -37,12 +56,10 @@ const Format* find_format(std::string_view name) {
 
 std::span<const Layout* const> all_layouts() {
   static constexpr const Layout* kLayouts[] = {
-      &kLayoutNvfp4ModelOpt, &kLayoutNvfp4CompressedTensors,
-      &kLayoutMxfp4Packed,   &kLayoutMxfp4Blocks,
-      &kLayoutFp8Block,      &kLayoutFp8,
-      &kLayoutPackedInteger, &kLayoutBitsAndBytes,
-      &kLayoutBF16,          &kLayoutF16,
-      &kLayoutF32,
+      &kLayoutNvfp4,         &kLayoutNvfp4Divide,  &kLayoutMxfp4Packed, &kLayoutMxfp4Blocks,
+      &kLayoutMxfp8,         &kLayoutFp8Tensor,    &kLayoutFp8Channel,  &kLayoutFp8Block,
+      &kLayoutPackedInteger, &kLayoutBitsAndBytes, &kLayoutFp8E5M2,     &kLayoutBF16,
+      &kLayoutF16,           &kLayoutF32,
   };
   return kLayouts;
 }

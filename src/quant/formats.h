@@ -7,7 +7,9 @@
 
 namespace lk {
 
-extern const Format kFormatF32, kFormatF16, kFormatBF16, kFormatMxfp4;
+extern const Format kFormatF32, kFormatF16, kFormatBF16;
+extern const Format kFormatFp8Tensor, kFormatFp8Channel, kFormatFp8Block, kFormatMxfp8;
+extern const Format kFormatMxfp4, kFormatNvfp4, kFormatNvfp4Divide;
 
 std::span<const Format* const> all_formats();
 // Null if no format has that name.

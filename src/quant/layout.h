@@ -31,11 +31,16 @@ class NamedTensors {
   // before it.
   Result<TensorView> take(std::string_view part, TensorRole role,
                           std::initializer_list<DType> dtypes, Shape shape);
+  // The same where several shapes are right, given whole.
+  Result<TensorView> take_one_of(std::string_view part, TensorRole role,
+                                 std::initializer_list<DType> dtypes,
+                                 const std::vector<Shape>& shapes);
 
   const std::string& path() const { return path_; }
   NameForm form() const { return form_; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
+  int experts() const { return experts_; }  // 0 when one matrix stands behind the name
   int matrices() const { return experts_ > 0 ? experts_ : 1; }
   bool is_parameter() const {
     return form_ == NameForm::kParameterOutIn || form_ == NameForm::kParameterInOut;
@@ -65,6 +70,34 @@ std::span<const Layout* const> all_layouts();
 // Unquantized weights of `dtype`: claim and read of formats f32, f16 and bf16.
 std::string_view claims_plain(const NamedTensors& tensors, DType dtype);
 Result<std::vector<StoredMatrix>> read_plain(NamedTensors& tensors, DType dtype);
+
+// Types in which scales that are no codes are stored.
+inline constexpr std::initializer_list<DType> kFloatDTypes = {DType::kF32, DType::kBF16,
+                                                              DType::kF16};
+
+// The first of `parts` that the checkpoint holds, else empty.
+std::string_view first_part(const NamedTensors& tensors,
+                            std::initializer_list<std::string_view> parts);
+bool is_dtype(const NamedTensors& tensors, std::string_view part, DType dtype);
+
+// One matrix for each expert: codes and scales of `format` that lie expert after expert. `scales`
+// null: none.
+std::vector<StoredMatrix> slice_experts(const NamedTensors& tensors, const Format& format,
+                                        const TensorView& codes, const TensorView* scales);
+
+// Shapes in which one number for each expert, or one for all, is stored.
+std::vector<Shape> tensor_scale_shapes(const NamedTensors& tensors);
+// Reads such numbers to the matrices' tensor_scale. Errors: not positive and finite. Without data
+// they stay 1.
+Status read_tensor_scales(NamedTensors& tensors, std::string_view part,
+                          std::vector<StoredMatrix>& matrices);
+// The same for scales of static activations, which a file may leave out: `multiply` or its
+// reciprocal `divide` (empty: the format has no such name).
+Status read_input_scales(NamedTensors& tensors, std::string_view multiply, std::string_view divide,
+                         std::vector<StoredMatrix>& matrices);
+
+// Errors unless the linear is a multiple of `group` channels wide.
+Status check_width(const NamedTensors& tensors, const Format& format, int group);
 
 // `data` + `offset`; null stays null (a checkpoint without data).
 inline const std::byte* advance(const std::byte* data, int64_t offset) {

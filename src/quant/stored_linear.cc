@@ -35,26 +35,39 @@ float decode_element(Element element, const std::byte* codes, int64_t i) {
   return 0;
 }
 
-float decode_scale(ScaleCodec codec, DType dtype, const std::byte* scales, int64_t i) {
-  switch (codec) {
-    case ScaleCodec::kNone:
-      return 1.0f;
-    case ScaleCodec::kE8M0:
-      return e8m0_to_f32(load<uint8_t>(scales, i));
-    case ScaleCodec::kE4M3:
-      return e4m3_to_f32(load<uint8_t>(scales, i));
-    case ScaleCodec::kFloat:
-      return load_f32({scales, dtype, {}}, i);
-  }
-  LK_CHECK(!"scale codec without a decoder");
-  return 0;
-}
-
 int64_t groups(int64_t extent, int64_t group) {
   return group == 0 ? 1 : (extent + group - 1) / group;
 }
 
 }  // namespace
+
+float decode_scale(const Format& format, const StoredMatrix& matrix, int64_t i) {
+  switch (format.scale) {
+    case ScaleCodec::kNone:
+      return 1.0f;
+    case ScaleCodec::kE8M0:
+      return e8m0_to_f32(load<uint8_t>(matrix.scales, i));
+    case ScaleCodec::kE4M3:
+      return e4m3_to_f32(load<uint8_t>(matrix.scales, i));
+    case ScaleCodec::kFloat:
+      return load_f32({matrix.scales, matrix.scale_dtype, {}}, i);
+  }
+  LK_CHECK(!"scale codec without a decoder");
+  return 0;
+}
+
+float tensor_factor(const Format& format, const StoredMatrix& matrix) {
+  return format.tensor_scale == TensorScale::kDivide ? 1.0f / matrix.tensor_scale
+                                                     : matrix.tensor_scale;
+}
+
+int64_t row_scales(const Format& format, int64_t cols) {
+  return format.scale == ScaleCodec::kNone ? 0 : groups(cols, format.group_cols);
+}
+
+int64_t matrix_scales(const Format& format, int64_t rows, int64_t cols) {
+  return groups(rows, format.group_rows) * row_scales(format, cols);
+}
 
 StoredRow stored_row(const StoredLinear& linear, int expert, int64_t row) {
   const std::vector<StoredMatrix>& parts = linear.experts[static_cast<size_t>(expert)];
@@ -79,8 +92,10 @@ void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, f
   const int64_t row_groups = groups(cols, format.group_cols);
   const int64_t first = format.group_rows == 0 ? 0 : row / format.group_rows * row_groups;
   for (int64_t g = 0; g < row_groups; ++g) {
-    const float scale = decode_scale(format.scale, matrix.scale_dtype, matrix.scales, first + g) *
-                        matrix.tensor_scale;
+    const float group_scale = decode_scale(format, matrix, first + g);
+    const float scale = format.tensor_scale == TensorScale::kDivide
+                            ? group_scale / matrix.tensor_scale
+                            : group_scale * matrix.tensor_scale;
     const int64_t end = std::min(cols, (g + 1) * group);
     for (int64_t c = g * group; c < end; ++c) {
       out[c] = decode_element(format.element, codes, c) * scale;

@@ -24,7 +24,8 @@ struct StoredMatrix {
   const std::byte* scales =
       nullptr;  // [ceil(rows/group_rows), ceil(cols/group_cols)] of scale_dtype; null if none
   DType scale_dtype = DType::kU8;
-  float tensor_scale = 1.0f;  // multiply; reciprocals are already turned
+  float tensor_scale = 1.0f;  // multiplies or divides, as the format says
+  float input_scale = 0;  // of statically quantized activations, multiplies; 0: the file has none
 };
 
 enum class TensorRole : uint8_t { kCodes, kScales, kTensorScale, kBias };
@@ -59,9 +60,17 @@ struct StoredRow {
 };
 StoredRow stored_row(const StoredLinear& linear, int expert, int64_t row);
 
-// Weights of one row as float32, `out` holds `cols` values: code x scale x tensor scale. The
-// specification of every format.
+// Weights of one row as float32, `out` holds `cols` values: code x (scale x tensor scale, or scale
+// / tensor scale). The specification of every format.
 void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, float* out);
+// Scale `i` of a matrix, without the tensor scale.
+float decode_scale(const Format& format, const StoredMatrix& matrix, int64_t i);
+// What a matrix's scales are multiplied by: its tensor scale or the reciprocal.
+float tensor_factor(const Format& format, const StoredMatrix& matrix);
+// Scales of one row, and of one matrix: ceil(cols / group_cols), ceil(rows / group_rows) of those;
+// 0 without.
+int64_t row_scales(const Format& format, int64_t cols);
+int64_t matrix_scales(const Format& format, int64_t rows, int64_t cols);
 // Bias of one expert's row as float32; 0 if there is none.
 float stored_bias(const StoredLinear& linear, int expert, int64_t row);
 

@@ -109,8 +109,10 @@ class Ops : public testing::TestWithParam<const KernelsRow*> {
       GTEST_SKIP() << GetParam()->name << " is only compiled on this CPU";
     fast_ = GetParam()->make(2);
     reference_ = make_reference_kernels(2);
-    // Pair products round the activations to bfloat16.
-    tolerance_ = GetParam()->name == "avx512bf16" ? 6e-3 : 2e-5;
+    // Pair products round the activations to bfloat16. A few outputs that nearly cancel may be
+    // further off than all outputs of a format are on average.
+    tolerance_ = GetParam()->name == "avx512bf16" ? 6e-3 : 1e-5;
+    mean_tolerance_ = GetParam()->name == "avx512bf16" ? 3e-3 : 1e-5;
   }
 
   struct ExpertLayer {
@@ -140,21 +142,41 @@ class Ops : public testing::TestWithParam<const KernelsRow*> {
     reference_->experts(batch, args);
   }
 
+  void router_head_embedding(const Format& format);
   std::unique_ptr<Kernels> fast_, reference_;
-  double tolerance_ = 0;
+  double tolerance_ = 0, mean_tolerance_ = 0;
+};
+
+// Mean over the cases of one format.
+struct Mean {
+  double sum = 0;
+  int count = 0;
+  double add(double value) {
+    sum += value;
+    ++count;
+    return value;
+  }
+  double value() const { return sum / count; }
 };
 
 struct DenseShape {
   int64_t out, in;
 };
-const DenseShape kDense[] = {{16, 32},   {1, 32}, {40, 96}, {130, 72},
-                             {257, 192}, {33, 1}, {64, 200}};
+const DenseShape kDense[] = {{16, 32}, {1, 32},   {40, 96}, {130, 72}, {257, 192},
+                             {33, 1},  {64, 200}, {48, 80}, {150, 304}};
+
+// Formats whose codes come in whole groups have no narrower linears.
+bool has_width(const Format& format, int64_t in) {
+  const bool float_scales = format.scale == ScaleCodec::kNone || format.scale == ScaleCodec::kFloat;
+  return float_scales || in % format.group_cols == 0;
+}
 
 TEST_P(Ops, DenseWithAdapters) {
   Rng rng(1);
-  for (const Format* format : {&kFormatBF16, &kFormatF16, &kFormatF32, &kFormatMxfp4}) {
+  for (const Format* format : all_formats()) {
+    Mean mean;
     for (const DenseShape& shape : kDense) {
-      if (format == &kFormatMxfp4 && shape.in % 32) continue;  // the format has whole groups only
+      if (!has_width(*format, shape.in)) continue;
       for (bool bias : {false, true}) {
         RandomLinear source(rng, *format, Stage::kAttentionOut, 0, shape.out, shape.in,
                             RowOrder::kPlain, bias);
@@ -170,7 +192,7 @@ TEST_P(Ops, DenseWithAdapters) {
           std::vector<float> a(residual.begin(), residual.begin() + tokens * shape.out), b = a;
           fast_->output(batch->batch, {x.data(), fast.linear, a.data()});
           reference_->output(batch->batch, {x.data(), reference.linear, b.data()});
-          EXPECT_LT(distance(a, b), tolerance_)
+          EXPECT_LT(mean.add(distance(a, b)), tolerance_)
               << format->name << " " << shape.out << "x" << shape.in << " tokens " << tokens;
           for (int t = 0; t < tokens; ++t) {
             std::vector<float> row(a.begin() + t * shape.out, a.begin() + (t + 1) * shape.out);
@@ -184,6 +206,7 @@ TEST_P(Ops, DenseWithAdapters) {
         }
       }
     }
+    EXPECT_LT(mean.value(), mean_tolerance_) << format->name;
   }
 }
 
@@ -195,10 +218,11 @@ const ExpertShape kExperts[] = {{8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}
 
 TEST_P(Ops, ExpertsWithBothSeams) {
   Rng rng(2);
-  for (const Format* format : {&kFormatMxfp4, &kFormatBF16, &kFormatF32}) {
+  for (const Format* format : all_formats()) {
+    Mean mean;
     for (RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kStackedGateUp}) {
       for (const ExpertShape& s : kExperts) {
-        if (format == &kFormatMxfp4 && s.inner % 32) continue;
+        if (!has_width(*format, s.inner) || !has_width(*format, s.hidden)) continue;
         RandomLinear up(rng, *format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order,
                         true);
         RandomLinear down(rng, *format, Stage::kExpertDown, s.experts, s.hidden, s.inner,
@@ -231,7 +255,7 @@ TEST_P(Ops, ExpertsWithBothSeams) {
           run_experts(batch->batch,
                       {fast_up, fast_down, ref_up, ref_down, s.experts, s.top_k, int(s.inner)},
                       x.data(), expert.data(), weight.data(), a, b);
-          EXPECT_LT(distance(a, b), tolerance_)
+          EXPECT_LT(mean.add(distance(a, b)), tolerance_)
               << format->name << " hidden " << s.hidden << " tokens " << tokens;
           if (largest.empty()) largest = a;
           EXPECT_EQ(0, std::memcmp(a.data(), largest.data(), a.size() * sizeof(float)))
@@ -239,6 +263,41 @@ TEST_P(Ops, ExpertsWithBothSeams) {
               << " tokens";
         }
       }
+    }
+    EXPECT_LT(mean.value(), mean_tolerance_) << format->name;
+  }
+}
+
+// Every code of every element alone: one-hot activations bring each weight out by itself.
+TEST_P(Ops, EveryCode) {
+  Rng rng(6);
+  const int64_t out = 32, in = 256;
+  for (const Format* format : all_formats()) {
+    RandomLinear source(rng, *format, Stage::kAttentionOut, 0, out, in, RowOrder::kPlain, false);
+    if (is_quantized(*format)) {
+      for (size_t i = 0; i < source.codes.size(); ++i) {
+        const auto code = static_cast<uint8_t>(i * 37 + i / 256);
+        const bool nan = format->element == Element::kE4M3 && (code & 0x7f) == 0x7f;
+        source.codes[i] = static_cast<std::byte>(nan ? 0x7e : code);
+      }
+    }
+    Packed fast(*fast_, source, {});
+    auto batch = single_tokens(rng, static_cast<int>(in), 0);
+    std::vector<float> x(in * in, 0.0f), y(in * out, 0.0f), row(in);
+    for (int64_t t = 0; t < in; ++t) x[t * in + t] = 1.0f;
+    for (const int tokens : {1, 256}) {
+      for (int first = 0; first < in; first += tokens) {
+        batch->batch.tokens = tokens;
+        fast_->output(batch->batch, {x.data() + first * in, fast.linear, y.data() + first * out});
+      }
+      for (int64_t r = 0; r < out; ++r) {
+        decode_row(*format, source.stored.experts[0][0], r, row.data());
+        for (int64_t c = 0; c < in; ++c) {
+          ASSERT_NEAR(y[c * out + r], row[c], 4e-7 * std::abs(row[c]))
+              << format->name << " row " << r << " channel " << c << " tokens " << tokens;
+        }
+      }
+      std::fill(y.begin(), y.end(), 0.0f);
     }
   }
 }
@@ -369,14 +428,14 @@ TEST_P(Ops, QkvAndAttention) {
   }
 }
 
-TEST_P(Ops, RouterAndHeadAndEmbedding) {
+void Ops::router_head_embedding(const Format& format) {
+  SCOPED_TRACE(format.name);
   Rng rng(4);
-  const int64_t hidden = 72;
+  const int64_t hidden = 96;
   const int tokens = 37, experts = 19, top_k = 5, vocab = 301;
-  RandomLinear router(rng, kFormatBF16, Stage::kRouter, 0, experts, hidden, RowOrder::kPlain, true);
-  RandomLinear head(rng, kFormatBF16, Stage::kHead, 0, vocab, hidden, RowOrder::kPlain, false);
-  RandomLinear table(rng, kFormatBF16, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain,
-                     false);
+  RandomLinear router(rng, format, Stage::kRouter, 0, experts, hidden, RowOrder::kPlain, true);
+  RandomLinear head(rng, format, Stage::kHead, 0, vocab, hidden, RowOrder::kPlain, false);
+  RandomLinear table(rng, format, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain, false);
   const auto ra = adapters_for(rng, router.spec, kRanks), ha = adapters_for(rng, head.spec, kRanks),
              ta = adapters_for(rng, table.spec, kRanks);
   const auto weight = rng.floats(hidden);
@@ -409,6 +468,10 @@ TEST_P(Ops, RouterAndHeadAndEmbedding) {
   const Out replayed = run(*fast_, expected.expert.data());
   EXPECT_EQ(replayed.expert, expected.expert);
   EXPECT_LT(distance(replayed.weight, expected.weight), tolerance_ * 3);
+}
+
+TEST_P(Ops, RouterAndHeadAndEmbedding) {
+  for (const Format* format : all_formats()) router_head_embedding(*format);
 }
 
 // Extremes of the clamp, large and small gates.

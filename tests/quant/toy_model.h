@@ -86,9 +86,11 @@ inline Tensors toy_blocks() {
 // A checkpoint in memory's stead: written to a folder, opened, matched.
 struct Loaded {
   explicit Loaded(const Tensors& tensors, LinearTable toy = toy_table(),
-                  const std::string& config = R"({"model_type": "toy"})")
+                  const std::string& config = R"({"model_type": "toy"})",
+                  const std::string& hf_quant_config = "")
       : table(std::move(toy)) {
     folder.write("config.json", config);
+    if (!hf_quant_config.empty()) folder.write("hf_quant_config.json", hf_quant_config);
     folder.write("model.safetensors", file_of(tensors));
     auto opened = Checkpoint::open(folder.path());
     if (!opened) {

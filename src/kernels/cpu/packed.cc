@@ -25,32 +25,62 @@ void copy_codes(const Format& format, const StoredMatrix& m, int64_t row, uint32
   }
 }
 
+// The factor of one row: its tensor's scale, its own, and what the codecs leave out.
+float row_factor(const Format& format, const StoredMatrix& m, int64_t row) {
+  float factor = tensor_factor(format, m);
+  if (format.scale == ScaleCodec::kFloat && format.group_cols == 0) {
+    factor *= decode_scale(format, m, format.group_rows == 0 ? 0 : row / format.group_rows);
+  }
+  if (format.element == Element::kE4M3) factor *= kE4m3Factor;
+  if (format.scale == ScaleCodec::kE4M3) factor *= kE4m3Factor;
+  return factor;
+}
+
+bool has_row_factor(const Format& format) {
+  return format.tensor_scale != TensorScale::kNone || format.element == Element::kE4M3 ||
+         format.scale == ScaleCodec::kE4M3 ||
+         (format.scale == ScaleCodec::kFloat && format.group_cols == 0);
+}
+
+// Copies one row's group scales to lane `lane` of its row group.
+void copy_scales(const PackedWeights& packed, const StoredMatrix& m, int64_t row, int lane,
+                 uint8_t* lines) {
+  const Format& format = *packed.format;
+  const int64_t count = row_scales(format, m.cols);
+  const int64_t first = format.group_rows == 0 ? 0 : row / format.group_rows * count;
+  if (packed.scale == GroupScale::kF32x128) {
+    auto* floats = reinterpret_cast<float*>(lines);
+    for (int64_t g = 0; g < count; ++g)
+      floats[g * kRows + lane] = decode_scale(format, m, first + g);
+    return;
+  }
+  // Negative scales are refused when a model is loaded; what is left of the sign is that of -0.
+  const uint8_t mask = packed.scale == GroupScale::kE4M3x16 ? 0x7f : 0xff;
+  const auto* source = reinterpret_cast<const uint8_t*>(m.scales) + first;
+  for (int64_t g = 0; g < count; ++g) lines[g * kRows + lane] = source[g] & mask;
+}
+
 void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, int64_t group,
                 uint32_t* rows) {
   std::memset(rows, 0, packed.words * kRows * sizeof(uint32_t));
-  const int64_t scale_groups = packed.padded_in / kGroup;
+  const int64_t first_row = (expert * packed.row_groups + group) * kRows;
   uint8_t* scales = packed.scales.size()
-                        ? packed.scales.as<uint8_t>() +
-                              (expert * packed.row_groups + group) * scale_groups * kRows
+                        ? packed.scales.as<uint8_t>() + first_row / kRows * packed.scale_stride()
                         : nullptr;
   for (int lane = 0; lane < kRows; ++lane) {
     const int64_t logical = logical_row(group, lane, packed.out, linear.spec->row_order);
     if (logical < 0) continue;
     const StoredRow row = stored_row(linear, expert, logical);
     copy_codes(*linear.format, *row.matrix, row.row, rows + lane * packed.words);
-    if (scales) {
-      const auto* source = reinterpret_cast<const uint8_t*>(row.matrix->scales) +
-                           row.row * ceil_div(packed.in, kGroup);
-      for (int64_t g = 0; g < ceil_div(packed.in, kGroup); ++g)
-        scales[g * kRows + lane] = source[g];
+    if (scales) copy_scales(packed, *row.matrix, row.row, lane, scales);
+    if (!packed.row_scale.empty()) {
+      packed.row_scale[first_row + lane] = row_factor(*linear.format, *row.matrix, row.row);
     }
     if (!packed.bias.empty()) {
-      packed.bias[(expert * packed.row_groups + group) * kRows + lane] =
-          stored_bias(linear, expert, logical);
+      packed.bias[first_row + lane] = stored_bias(linear, expert, logical);
     }
   }
-  uint32_t* codes =
-      packed.codes.as<uint32_t>() + (expert * packed.row_groups + group) * packed.words * kRows;
+  uint32_t* codes = packed.codes.as<uint32_t>() + first_row * packed.words;
   for (int64_t w = 0; w < packed.words; ++w) {
     for (int lane = 0; lane < kRows; ++lane)
       codes[w * kRows + lane] = rows[lane * packed.words + w];
@@ -63,24 +93,39 @@ int64_t rows_at_once(int64_t row_bytes) {
   return std::max<int64_t>(1, (int64_t{32} << 20) / row_bytes / kRows) * kRows;
 }
 
+int64_t scales_size(const Format& format, const StoredMatrix& m) {
+  return matrix_scales(format, m.rows, m.cols) * static_cast<int64_t>(dtype_size(m.scale_dtype));
+}
+
 void pack_table(const StoredLinear& linear, PackedWeights& packed, bool drop) {
+  const StoredMatrix& m = linear.experts[0][0];
+  LK_CHECK(linear.experts[0].size() == 1 && !m.transposed);
   packed.row_major = true;
-  packed.row_bytes = code_bytes(linear.format->element, packed.in);
-  packed.codes = AlignedBuffer(packed.out * packed.row_bytes);
-  for (const StoredMatrix& m : linear.experts[0]) {
-    const int64_t step = rows_at_once(m.row_bytes);
-    for (int64_t first = 0; first < m.rows; first += step) {
-      const int64_t end = std::min(m.rows, first + step);
-      for (int64_t r = first; r < end; ++r) {
-        std::memcpy(packed.codes.data() + r * packed.row_bytes, m.codes + r * m.row_bytes,
-                    packed.row_bytes);
-      }
-      if (drop) drop_mapped_pages(m.codes + first * m.row_bytes, (end - first) * m.row_bytes);
-    }
+  packed.table = m;
+  packed.codes = AlignedBuffer(m.rows * m.row_bytes);
+  packed.table.codes = packed.codes.data();
+  const int64_t step = rows_at_once(m.row_bytes);
+  for (int64_t first = 0; first < m.rows; first += step) {
+    const int64_t size = std::min(step, m.rows - first) * m.row_bytes;
+    std::memcpy(packed.codes.data() + first * m.row_bytes, m.codes + first * m.row_bytes, size);
+    if (drop) drop_mapped_pages(m.codes + first * m.row_bytes, size);
   }
+  if (!m.scales) return;
+  packed.scales = AlignedBuffer(scales_size(*linear.format, m));
+  std::memcpy(packed.scales.data(), m.scales, packed.scales.size());
+  packed.table.scales = packed.scales.data();
 }
 
 }  // namespace
+
+GroupScale group_scale(const Format& format) {
+  if (format.scale == ScaleCodec::kNone || format.group_cols == 0) return GroupScale::kNone;
+  const GroupScale scale = format.scale == ScaleCodec::kE8M0   ? GroupScale::kE8M0x32
+                           : format.scale == ScaleCodec::kE4M3 ? GroupScale::kE4M3x16
+                                                               : GroupScale::kF32x128;
+  LK_CHECK(format.group_cols == scale_channels(scale));
+  return scale;
+}
 
 int64_t row_group_count(int64_t rows, RowOrder order) {
   return order == RowOrder::kPlain ? ceil_div(rows, kRows) : 2 * ceil_div(rows / 2, kRows);
@@ -107,8 +152,7 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   packed->out = spec.out;
   packed->in = spec.in;
   packed->padded_in = ceil_div(spec.in, kGroup) * kGroup;
-  if (spec.stage == Stage::kEmbedding && linear.format->scale == ScaleCodec::kNone &&
-      linear.experts[0].size() == 1 && !linear.experts[0][0].transposed) {
+  if (spec.stage == Stage::kEmbedding) {
     pack_table(linear, *packed, drop);
     return packed;
   }
@@ -118,9 +162,14 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   const int64_t groups = packed->experts * packed->row_groups;
   // The kernels load E2M1 words up to 3 bytes past a line.
   packed->codes = AlignedBuffer(groups * packed->words * kRows * sizeof(uint32_t) + 64);
-  if (linear.format->scale != ScaleCodec::kNone) {
-    packed->scales = AlignedBuffer(groups * (packed->padded_in / kGroup) * kRows);
+  packed->scale = group_scale(*linear.format);
+  if (packed->scale != GroupScale::kNone) {
+    // Whole sums of kGroup channels, so that the padding's scales exist (as 0).
+    const int channels = scale_channels(packed->scale);
+    packed->scale_lines = ceil_div(packed->padded_in, channels);
+    packed->scales = AlignedBuffer(groups * packed->scale_stride());
   }
+  if (has_row_factor(*linear.format)) packed->row_scale.assign(groups * kRows, 0.0f);
   if (linear.bias.data) packed->bias.assign(groups * kRows, 0.0f);
 
   std::vector<std::vector<uint32_t>> rows(pool.threads());
@@ -145,6 +194,7 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
     for (const StoredMatrix& m : linear.experts[e]) {
       drop_mapped_pages(m.codes,
                         static_cast<size_t>(code_bytes(linear.format->element, m.cols)) * m.rows);
+      if (m.scales) drop_mapped_pages(m.scales, scales_size(*linear.format, m));
     }
   }
   return packed;
@@ -182,30 +232,8 @@ std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec,
 }
 
 void unpack_row(const PackedWeights& weights, int64_t row, float* out) {
-  StoredMatrix matrix;
-  matrix.rows = 1;
-  matrix.cols = weights.in;
-  std::vector<uint32_t> words;
-  std::vector<uint8_t> scales;
-  if (weights.row_major) {
-    matrix.codes = weights.codes.data() + row * weights.row_bytes;
-    matrix.row_bytes = weights.row_bytes;
-  } else {
-    LK_CHECK(!weights.gated);
-    const int64_t group = row / kRows, lane = row % kRows;
-    words.resize(weights.words);
-    for (int64_t w = 0; w < weights.words; ++w)
-      words[w] = weights.group_codes(0, group)[w * kRows + lane];
-    matrix.codes = reinterpret_cast<const std::byte*>(words.data());
-    matrix.row_bytes = weights.words * 4;
-    if (weights.scales.size()) {
-      scales.resize(weights.padded_in / kGroup);
-      for (size_t g = 0; g < scales.size(); ++g)
-        scales[g] = weights.group_scales(0, group)[g * kRows + lane];
-      matrix.scales = reinterpret_cast<const std::byte*>(scales.data());
-    }
-  }
-  decode_row(*weights.format, matrix, 0, out);
+  LK_CHECK(weights.row_major);
+  decode_row(*weights.format, weights.table, row, out);
 }
 
 }  // namespace lk::cpu

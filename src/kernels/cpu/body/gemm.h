@@ -1,8 +1,9 @@
 // Products of packed weights with interleaved activations. For every output element: the products
-// of 32 consecutive input channels are summed one after the other, then scaled and added to the
-// row's sum, whatever the number of tokens. That order is the contract which makes a token's result
-// independent of its company; the two ways below (codes decoded in registers for few tokens,
-// decoded once to a scratch tile for many) therefore give the same bits.
+// of 32 consecutive input channels (16, where so few share a scale) are summed one after the other,
+// then scaled and added to the row's sum, which the row's factor multiplies at the end, whatever
+// the number of tokens. That order is the contract which makes a token's result independent of its
+// company; the two ways below (codes decoded in registers for few tokens, decoded once to a scratch
+// tile for many) therefore give the same bits.
 #pragma once
 
 #include "kernels/cpu/body/dispatch.h"
@@ -14,7 +15,7 @@ namespace {
 // Elements of which bfloat16 pair products are exact: only the activations are rounded.
 template <class I, Element E>
 constexpr bool uses_dot() {
-  return I::kDot && (E == Element::kBF16 || E == Element::kE2M1);
+  return I::kDot && (E == Element::kBF16 || E == Element::kE2M1 || E == Element::kE4M3);
 }
 
 constexpr int codes_per_word(Element e) {
@@ -40,13 +41,42 @@ inline typename I::W load_step(const uint32_t* codes) {
       reinterpret_cast<const uint32_t*>(reinterpret_cast<const char*>(codes) + byte_of_step<E>(J)));
 }
 
-// acc[t * stride + 16 r + lane] += sum over `groups` groups of 32 channels, RG row groups, MT
+// Scales of the row groups of a block: those of group g of channels lie `line` bytes after those of
+// the group before, once every 2^shift groups.
+struct ScaleView {
+  GroupScale kind;
+  const uint8_t* at;
+  int64_t stride;  // bytes between row groups
+  int line, shift;
+
+  ScaleView rows_from(int row_groups) const {
+    return {kind, at + row_groups * stride, stride, line, shift};
+  }
+};
+
+// Scales of the groups from channel `channel` on, which is a multiple of kScratchChannels.
+inline ScaleView scale_view(const PackedWeights& w, const GemmItem& item, int64_t channel) {
+  if (w.scale == GroupScale::kNone) return {w.scale, nullptr, 0, 0, 0};
+  const int line = kRows * scale_bytes(w.scale);
+  return {w.scale,
+          w.group_scales(item.expert, item.group) + channel / scale_channels(w.scale) * line,
+          w.scale_stride(), line, w.scale == GroupScale::kF32x128 ? 2 : 0};
+}
+
+// kSum: channels summed before the scale is applied.
+template <class I, int kSum>
+inline typename I::F load_scale(GroupScale kind, const uint8_t* line) {
+  if constexpr (kSum == scale_channels(GroupScale::kE4M3x16)) return I::load_e4m3(line);
+  return kind == GroupScale::kE8M0x32 ? I::load_e8m0(line)
+                                      : I::load(reinterpret_cast<const float*>(line));
+}
+
+// acc[t * stride + 16 r + lane] += sum over `groups` groups of kSum channels, RG row groups, MT
 // tokens. codes: RG runs of words, `code_stride` words apart; x: [channels, MT] floats or [channels
 // / 2, MT] bfloat16 pairs.
-template <class I, Element E, int RG, int MT>
-inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scales,
-                 int64_t scale_stride, int64_t groups, const void* panel, float* acc,
-                 int64_t stride) {
+template <class I, Element E, int kSum, int RG, int MT>
+inline void tile(const uint32_t* codes, int64_t code_stride, ScaleView scales, int64_t groups,
+                 const void* panel, float* acc, int64_t stride) {
   using F = typename I::F;
   using W = typename I::W;
   constexpr int kCodes = codes_per_word(E);
@@ -60,7 +90,7 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
 #pragma GCC unroll 16
       for (int t = 0; t < MT; ++t) part[r][t] = I::zero();
     }
-    for (int w = 0; w < kGroup / kCodes; ++w) {
+    for (int w = 0; w < kSum / kCodes; ++w) {
       auto step = [&]<int J>() __attribute__((always_inline)) {
         if constexpr (kDot) {
           W pair[RG];
@@ -96,8 +126,9 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
     }
 #pragma GCC unroll 4
     for (int r = 0; r < RG; ++r) {
-      if (scales) {
-        const F scale = I::load_e8m0(scales + r * scale_stride);
+      if (scales.kind != GroupScale::kNone) {
+        const F scale = load_scale<I, kSum>(
+            scales.kind, scales.at + (g >> scales.shift) * scales.line + r * scales.stride);
 #pragma GCC unroll 16
         for (int t = 0; t < MT; ++t) {
           float* a = acc + t * stride + r * kRows;
@@ -111,44 +142,42 @@ inline void tile(const uint32_t* codes, int64_t code_stride, const uint8_t* scal
         }
       }
     }
-    if (scales) scales += kRows;
   }
 }
 
 // The same for any number of row groups and tokens of a tile.
-template <class I, Element E, int MT>
-void tile_rows(const uint32_t* codes, int64_t code_stride, const uint8_t* scales,
-               int64_t scale_stride, int row_groups, int64_t groups, const void* panel, float* acc,
-               int64_t stride) {
+template <class I, Element E, int kSum, int MT>
+void tile_rows(const uint32_t* codes, int64_t code_stride, ScaleView scales, int row_groups,
+               int64_t groups, const void* panel, float* acc, int64_t stride) {
   // One token: four row groups at once, so that enough independent sums are in flight; else as many
   // as the registers hold.
   constexpr int kWide = MT == 1 ? 4 : MT <= 3 ? 2 : I::kTileGroups;
   int r = 0;
   auto at = [&](int group) { return codes + group * code_stride; };
-  auto scale_at = [&](int group) { return scales ? scales + group * scale_stride : nullptr; };
   for (; r + kWide <= row_groups; r += kWide) {
-    tile<I, E, kWide, MT>(at(r), code_stride, scale_at(r), scale_stride, groups, panel,
-                          acc + r * kRows, stride);
+    tile<I, E, kSum, kWide, MT>(at(r), code_stride, scales.rows_from(r), groups, panel,
+                                acc + r * kRows, stride);
   }
   for (; r < row_groups; ++r) {
-    tile<I, E, 1, MT>(at(r), code_stride, scale_at(r), scale_stride, groups, panel, acc + r * kRows,
-                      stride);
+    tile<I, E, kSum, 1, MT>(at(r), code_stride, scales.rows_from(r), groups, panel, acc + r * kRows,
+                            stride);
   }
 }
 
-template <class I, Element E>
-void tile_any(int tokens, const uint32_t* codes, int64_t code_stride, const uint8_t* scales,
-              int64_t scale_stride, int row_groups, int64_t groups, const void* panel, float* acc,
-              int64_t stride) {
+// `channels`: a multiple of kGroup.
+template <class I, Element E, int kSum>
+void tile_any(int tokens, const uint32_t* codes, int64_t code_stride, ScaleView scales,
+              int row_groups, int64_t channels, const void* panel, float* acc, int64_t stride) {
   dispatch_index<I::kMaxTile>(tokens - 1, [&]<int T>() {
-    tile_rows<I, E, T + 1>(codes, code_stride, scales, scale_stride, row_groups, groups, panel, acc,
-                           stride);
+    tile_rows<I, E, kSum, T + 1>(codes, code_stride, scales, row_groups, channels / kSum, panel,
+                                 acc, stride);
   });
 }
 
 // Channels that are decoded to scratch at once: with 4 row groups 32 KiB of float32, which stays in
-// the first cache.
+// the first cache; and as many as share a scale at most.
 constexpr int kScratchChannels = 128;
+static_assert(kScratchChannels % scale_channels(GroupScale::kF32x128) == 0);
 
 // Decodes `groups` groups of channels of one row group to [channels, 16] floats (or [channels / 2,
 // 16] pairs).
@@ -168,24 +197,19 @@ void decode_tile(const uint32_t* codes, int64_t groups, float* out) {
   }
 }
 
-template <class I, Element E>
+template <class I, Element E, int kSum = kGroup>
 void gemm_element(const GemmItem& item) {
   const PackedWeights& w = *item.weights;
   const int64_t code_stride = w.words * kRows, groups = w.padded_in / kGroup;
   const uint32_t* codes = w.group_codes(item.expert, item.group);
-  const uint8_t* scales = w.scales.size() ? w.group_scales(item.expert, item.group) : nullptr;
-  const int64_t scale_stride = groups * kRows;
-  int tokens = 0;
-  for (int i = 0; i < item.tile_count; ++i) tokens += item.tiles[i].tokens;
-  for (int64_t i = 0; i < int64_t{tokens} * kBlockRows; ++i) item.acc[i] = 0.0f;
 
   // Values already in their final form need no scratch.
   constexpr bool kDirect = E == Element::kF32 || (uses_dot<I, E>() && E == Element::kBF16);
   if (kDirect || item.tile_count == 1) {
     float* acc = item.acc;
     for (int i = 0; i < item.tile_count; ++i) {
-      tile_any<I, E>(item.tiles[i].tokens, codes, code_stride, scales, scale_stride, item.groups,
-                     groups, item.tiles[i].panel, acc, kBlockRows);
+      tile_any<I, E, kSum>(item.tiles[i].tokens, codes, code_stride, scale_view(w, item, 0),
+                           item.groups, w.padded_in, item.tiles[i].panel, acc, kBlockRows);
       acc += int64_t{item.tiles[i].tokens} * kBlockRows;
     }
     return;
@@ -206,9 +230,9 @@ void gemm_element(const GemmItem& item) {
     for (int i = 0; i < item.tile_count; ++i) {
       const int mt = item.tiles[i].tokens;
       const auto* panel = static_cast<const float*>(item.tiles[i].panel) + g * kLines * mt;
-      tile_any<I, kDecoded>(mt, reinterpret_cast<const uint32_t*>(item.scratch), scratch_stride,
-                            scales ? scales + g * kRows : nullptr, scale_stride, item.groups, count,
-                            panel, acc, kBlockRows);
+      tile_any<I, kDecoded, kSum>(mt, reinterpret_cast<const uint32_t*>(item.scratch),
+                                  scratch_stride, scale_view(w, item, g * kGroup), item.groups,
+                                  count * kGroup, panel, acc, kBlockRows);
       acc += int64_t{mt} * kBlockRows;
     }
   }
@@ -216,17 +240,38 @@ void gemm_element(const GemmItem& item) {
 
 template <class I>
 void gemm(const GemmItem& item) {
-  switch (item.weights->format->element) {
+  const PackedWeights& w = *item.weights;
+  int tokens = 0;
+  for (int i = 0; i < item.tile_count; ++i) tokens += item.tiles[i].tokens;
+  for (int64_t i = 0; i < int64_t{tokens} * kBlockRows; ++i) item.acc[i] = 0.0f;
+  switch (w.format->element) {
     case Element::kF32:
-      return gemm_element<I, Element::kF32>(item);
+      gemm_element<I, Element::kF32>(item);
+      break;
     case Element::kF16:
-      return gemm_element<I, Element::kF16>(item);
+      gemm_element<I, Element::kF16>(item);
+      break;
     case Element::kBF16:
-      return gemm_element<I, Element::kBF16>(item);
-    case Element::kE2M1:
-      return gemm_element<I, Element::kE2M1>(item);
+      gemm_element<I, Element::kBF16>(item);
+      break;
     case Element::kE4M3:
-      __builtin_unreachable();  // no row of the kernels table takes it yet
+      gemm_element<I, Element::kE4M3>(item);
+      break;
+    case Element::kE2M1:
+      if (w.scale == GroupScale::kE4M3x16)
+        gemm_element<I, Element::kE2M1, scale_channels(GroupScale::kE4M3x16)>(item);
+      else
+        gemm_element<I, Element::kE2M1>(item);
+      break;
+  }
+  const float* factor = w.group_row_scale(item.expert, item.group);
+  if (!factor) return;
+  for (int r = 0; r < item.groups; ++r) {
+    const typename I::F f = I::load(factor + r * kRows);
+    for (int t = 0; t < tokens; ++t) {
+      float* a = item.acc + int64_t{t} * kBlockRows + r * kRows;
+      I::store(a, I::mul(I::load(a), f));
+    }
   }
 }
 
@@ -245,7 +290,8 @@ inline uint32_t to_bf16_bits(float value) {
 template <class I>
 void pack_tile(const float* const* rows, int tokens, int64_t in, Element element, void* panel) {
   const int64_t padded = (in + kGroup - 1) / kGroup * kGroup;
-  if (I::kDot && (element == Element::kBF16 || element == Element::kE2M1)) {
+  if (I::kDot &&
+      (element == Element::kBF16 || element == Element::kE2M1 || element == Element::kE4M3)) {
     const int half = codes_per_word(element) / 2;
     auto* out = static_cast<uint32_t*>(panel);
     for (int64_t c = 0; c < padded; c += 2 * half) {

@@ -68,16 +68,41 @@ struct Avx2 {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(v), 23)),
             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)), 23))};
   }
+  // 2^-8 of the values of 16 positive codes: a binary16's exponent and fraction hold a code's.
+  static F load_e4m3(const uint8_t* p) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m256i half = _mm256_slli_epi16(_mm256_cvtepu8_epi16(v), 7);
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+            _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
+  }
 
   static W load_words(const uint32_t* p) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
   }
 
-  // Code J of each of the 16 words as float; of E2M1, where J is 0 or 1, of the byte at which the
-  // words were loaded.
+  // Code J of each of the 16 words as float, of E4M3 2^-8 of it; of E2M1, where J is 0 or 1, of the
+  // byte at which the words were loaded.
   template <Element E, int J>
   static F decode(W w) {
+    if constexpr (E == Element::kE4M3) {
+      // Each 16-bit lane holds two codes; one of them is moved to a binary16's place.
+      const __m256i mask = _mm256_set1_epi16(int16_t(0xbf80));
+      auto half = [&](__m256i v) {
+        if (J % 2 == 0) v = _mm256_slli_epi16(v, 8);
+        v = _mm256_and_si256(_mm256_srai_epi16(v, 1), mask);
+        return J < 2 ? _mm256_and_si256(v, _mm256_set1_epi32(0xffff)) : _mm256_srli_epi32(v, 16);
+      };
+      const __m256i packed =
+          _mm256_permute4x64_epi64(_mm256_packus_epi32(half(w.lo), half(w.hi)), 0xd8);
+      return {_mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
+              _mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1))};
+    } else {
+      return decode_both<E, J>(w);
+    }
+  }
+  template <Element E, int J>
+  static F decode_both(W w) {
     return {decode_half<E, J>(w.lo), decode_half<E, J>(w.hi)};
   }
   template <Element E, int J>
