@@ -117,7 +117,6 @@ class HarmonyParser final : public OutputParser {
   OutputDelta push(int32_t token, std::string_view text) override {
     for (int marker = 0; marker < kMarkers; ++marker) {
       if (ids_[marker] != token) continue;
-      if (text.ends_with(kMarkerText[marker])) text.remove_suffix(kMarkerText[marker].size());
       feed(text);
       feed(static_cast<Marker>(marker));
       return std::exchange(out_, {});
