@@ -92,6 +92,14 @@ TEST(HarmonyParser, TextWithoutMarkersIsContent) {
     EXPECT_EQ(parse(text), (ParsedOutput{"", text, {}}));
     EXPECT_EQ(parse(text + std::string("<|endoftext|>")), (ParsedOutput{"", text, {}}));
   }
+  // Markers that are written letter by letter are text.
+  const auto tokenizer = marker_tokenizer();
+  auto parser = make_output_parser(harmony(), *tokenizer);
+  ParsedOutput parsed;
+  add_delta(parsed, (*parser)->push(-1, "a <|channel|>final<|message|>b"));
+  add_delta(parsed, (*parser)->push(tokenizer->token_to_id("<|end|>").value(), ""));
+  add_delta(parsed, (*parser)->finish());
+  EXPECT_EQ(parsed, (ParsedOutput{"", "a <|channel|>final<|message|>b", {}}));
   // Between and around messages too, white space aside.
   EXPECT_EQ(parse("Hi.<|channel|>final<|message|>a<|end|>\n<|start|>assistant<|channel|>final"
                   "<|message|>b<|end|>c<|return|>"),

@@ -41,14 +41,13 @@ struct Header {
   bool has_channel = false;
 };
 
-// `text` holds the marker <|channel|> as it is written; the other markers are spaces.
-Header parse_header(std::string_view text) {
+// `channel`: where <|channel|> stood in `text`, or npos. Other markers are spaces.
+Header parse_header(std::string_view text, size_t channel) {
   Header header;
-  const size_t at = text.find(kMarkerText[kChannel]);
   auto set_recipient = [&](std::string_view word) {
     if (header.recipient.empty()) header.recipient = word;
   };
-  for (std::string_view word : split_words(text.substr(0, at))) {
+  for (std::string_view word : split_words(text.substr(0, channel))) {
     if (word.starts_with(kTo)) {
       set_recipient(word.substr(kTo.size()));
     } else if (header.role.empty()) {
@@ -57,9 +56,9 @@ Header parse_header(std::string_view text) {
       set_recipient(word);
     }
   }
-  if (at == std::string_view::npos) return header;
+  if (channel == std::string_view::npos) return header;
   header.has_channel = true;
-  std::string_view rest = text.substr(at + kMarkerText[kChannel].size());
+  std::string_view rest = text.substr(channel);
   rest.remove_prefix(std::min(rest.find_first_not_of(kWhitespace), rest.size()));
   const size_t end = std::min(rest.find_first_of(" \t\r\n<"), rest.size());
   header.channel = rest.substr(0, end);
@@ -68,10 +67,6 @@ Header parse_header(std::string_view text) {
     if (word.starts_with(kFunctions)) set_recipient(word);
   }
   return header;
-}
-
-bool has_channel(std::string_view header) {
-  return header.find(kMarkerText[kChannel]) != std::string_view::npos;
 }
 
 // Whether text outside of messages may become a header: "assistant", " to=functions.f".
@@ -119,7 +114,7 @@ class HarmonyParser final : public OutputParser {
   OutputDelta finish() override {
     if (state_ == State::kOutside) {
       const bool blank = header_.find_first_not_of(kWhitespace) == std::string::npos;
-      const bool call = parse_header(header_).recipient.starts_with(kFunctions);
+      const bool call = parse_header(header_, channel_).recipient.starts_with(kFunctions);
       if (blank ? !anything_ : !call) write_loose();
     } else if (state_ == State::kHeader) {
       abandon_header();
@@ -141,12 +136,15 @@ class HarmonyParser final : public OutputParser {
       if (tail.find(kMarkerText[end]) != std::string_view::npos) return;
     }
     const size_t message = tail.find(kMarkerText[kMessage]);
+    header_ = tail.substr(0, message);
+    channel_ = header_.find(kMarkerText[kChannel]);
+    if (channel_ != std::string::npos) header_.erase(channel_, kMarkerText[kChannel].size());
     if (message != std::string_view::npos) {
-      header_ = tail.substr(0, message);
       open_message();
-    } else if (tail.size() <= kMaxHeader && tail.find("<|") != std::string_view::npos) {
-      header_ = tail;
+    } else if (channel_ != std::string::npos && header_.size() <= kMaxHeader) {
       state_ = State::kHeader;
+    } else {
+      clear_header();
     }
   }
 
@@ -178,10 +176,10 @@ class HarmonyParser final : public OutputParser {
       case kChannel:
       case kConstrain:
         if (in_text && marker == kConstrain) break;
-        if (in_text || (marker == kChannel && has_channel(header_))) leave();
+        if (in_text || (marker == kChannel && channel_ != std::string::npos)) leave();
         state_ = State::kHeader;
         if (marker == kChannel) {
-          header_ += kMarkerText[kChannel];
+          channel_ = header_.size();
         } else if (!header_.ends_with(' ')) {
           header_ += ' ';
         }
@@ -202,12 +200,12 @@ class HarmonyParser final : public OutputParser {
     if (state_ == State::kOutside && header_.find_first_not_of(kWhitespace) != std::string::npos) {
       write_loose();
     }
-    header_.clear();
+    clear_header();
     state_ = State::kOutside;
   }
 
   void abandon_header() {
-    const Header header = parse_header(header_);
+    const Header header = parse_header(header_, channel_);
     const bool plausible =
         header.has_channel
             ? prefix_of_any(header.channel, {"analysis", "commentary", "final"})
@@ -217,8 +215,8 @@ class HarmonyParser final : public OutputParser {
   }
 
   void open_message() {
-    const Header header = parse_header(header_);
-    header_.clear();
+    const Header header = parse_header(header_, channel_);
+    clear_header();
     state_ = State::kInside;
     blank_ = true;
     joined_ = false;
@@ -243,12 +241,13 @@ class HarmonyParser final : public OutputParser {
     state_ = State::kLoose;
     target_ = Target::kContent;
     joined_ = false;
-    const size_t at = header_.find(kMarkerText[kChannel]);
-    write(std::string_view(header_).substr(0, at));
-    if (at != std::string::npos) {
-      write(std::string_view(header_).substr(at + kMarkerText[kChannel].size()));
-    }
+    write(header_);
+    clear_header();
+  }
+
+  void clear_header() {
     header_.clear();
+    channel_ = std::string::npos;
   }
 
   void write(std::string_view text) {
@@ -281,10 +280,11 @@ class HarmonyParser final : public OutputParser {
   CallWriter calls_;
   State state_ = State::kOutside;
   Target target_ = Target::kContent;
-  std::string header_;           // of the message to come; outside of messages, what may be one
-  std::string blank_arguments_;  // white space that arguments begin with
-  bool blank_ = true;            // the call has no arguments yet
-  bool joined_ = false;          // this message has written, its "\n" included
+  std::string header_;  // of the message to come; outside of messages, what may be one
+  size_t channel_ = std::string::npos;  // where <|channel|> stood in header_
+  std::string blank_arguments_;         // white space that arguments begin with
+  bool blank_ = true;                   // the call has no arguments yet
+  bool joined_ = false;                 // this message has written, its "\n" included
   bool anything_ = false, reasoning_written_ = false, content_written_ = false;
 };
 
