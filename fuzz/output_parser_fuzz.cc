@@ -59,6 +59,11 @@ lk::OutputDelta parse(const lk::OutputParserOptions& options, const lk::Tokenize
   for (const char c : output) {
     const int special = static_cast<uint8_t>(c) - 0xF8;
     if (special >= 0) {
+      // Text that ends like the token would be taken for the token's own.
+      if (text.ends_with(kSpecial[special])) {
+        add(all, (*parser)->push(-1, text));
+        text.clear();
+      }
       add(all, (*parser)->push(256 + special, text));
       text.clear();
       continue;

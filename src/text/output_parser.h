@@ -36,7 +36,8 @@ class OutputParser {
  public:
   virtual ~OutputParser() = default;
   // `text` is what became certain with `token` (TokenEvent::text): whole characters, without
-  // special tokens. Where `token` is special its text is empty and `text` belongs before it.
+  // special tokens. Where `token` is special its text is empty and `text` belongs before it (if
+  // special tokens are shown and `text` ends with this one, it is left out again).
   // Every token is told, the one that ends the turn as well; -1 where there is only text.
   virtual OutputDelta push(int32_t token, std::string_view text) = 0;
   // The answer has ended (also at a length limit: an unfinished call is given as it stands).
