@@ -23,7 +23,11 @@ struct Weights : Mail {
       : prepared(std::move(adapter)), returns(counted) {
     returns.bytes += prepared->bytes();
   }
-  ~Weights() override { returns.bytes -= prepared->bytes(); }
+  ~Weights() override {
+    const size_t bytes = prepared->bytes();
+    prepared.reset();
+    returns.bytes -= bytes;  // once they are free
+  }
 
   std::shared_ptr<const PreparedAdapter> prepared;
   AdapterReturns& returns;
