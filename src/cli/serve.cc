@@ -8,13 +8,14 @@
 #include <future>
 
 #include "base/bytes.h"
+#include "cli/hub_models.h"
 #include "cli/model_parts.h"
 #include "cli/output.h"
 #include "cli/request_fields.h"
 #include "engine/kv_plan.h"
 #include "engine/machine_limits.h"
 #include "engine/memory_plan.h"
-#include "hub/resolve.h"
+#include "hub/settings.h"
 #include "server/server.h"
 
 namespace lk {
@@ -23,22 +24,6 @@ namespace {
 constexpr const char* kKeyVariable = "LORIKEET_API_KEY";
 
 void say(const std::string& line) { print_error(line); }
-
-// A hub id's folder, with a progress bar while it is fetched.
-Result<std::string> folder_of(const std::string& name, const std::string& revision, bool adapter) {
-  StatusLine status;
-  ResolveOptions options;
-  options.warn = [](const std::string& sentence) { print_warning(sentence); };
-  options.cancelled = [] { return interrupted(); };
-  options.progress = [&status, &name](uint64_t done, uint64_t total) {
-    if (!status.due()) return;
-    status.show(fmt::format("fetching {} {}", name,
-                            progress_bar(static_cast<double>(done) /
-                                         static_cast<double>(std::max<uint64_t>(1, total)))));
-  };
-  return adapter ? resolve_adapter(name, revision, options)
-                 : resolve_model(name, revision, options);
-}
 
 // Shares out the memory that there was before the model was loaded.
 Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
@@ -94,7 +79,7 @@ Result<ServedModel> served_model(const ServeOptions& options, const std::string&
 Status load_adapters(const std::vector<LoraFlag>& flags, AdapterStore& store) {
   std::vector<std::future<Status>> loads;
   for (const LoraFlag& flag : flags) {
-    LK_ASSIGN_OR_RETURN(const std::string folder, folder_of(flag.path, "", /*adapter=*/true));
+    LK_ASSIGN_OR_RETURN(const std::string folder, find_adapter(flag.path, ""));
     auto promise = std::make_shared<std::promise<Status>>();
     loads.push_back(promise->get_future());
     store.load(
@@ -174,7 +159,7 @@ Result<int> serve(const ServeOptions& options) {
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_modules(options.lora_modules));
   LK_ASSIGN_OR_RETURN(ServerOptions server_opts, server_options(options));
   ModelFlags flags = options.model;
-  LK_ASSIGN_OR_RETURN(flags.model, folder_of(flags.model, options.revision, /*adapter=*/false));
+  LK_ASSIGN_OR_RETURN(flags.model, find_model(flags.model, options.revision));
   if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir)) {
     return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
   }
@@ -223,7 +208,7 @@ int serve_command(const ServeOptions& options) {
   const Result<int> code = serve(options);
   if (code) return *code;
   print_error(code.error().message);
-  return kExitUsage;
+  return interrupted() ? kExitInterrupted : kExitUsage;
 }
 
 }  // namespace lk
