@@ -318,7 +318,7 @@ TEST_F(Clients, AnAdapterThatChangesWhileItIsRead) {
     }
   });
   int loaded = 0, refused = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 15; ++i) {
     const int status =
         server_->client(20)
             .post("/v1/load_lora_adapter",
