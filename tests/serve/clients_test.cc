@@ -41,7 +41,8 @@ class Clients : public testing::Test {
   static void SetUpTestSuite() {
     server_ = new ServerProcess({"--lora-modules", "sql=" + adapter_path("sql"),
                                  "json=" + adapter_path("json"), "--max-num-seqs", "8",
-                                 "--allow-runtime-lora", "--lora-root", "/tmp"});
+                                 "--allow-runtime-lora", "--lora-root",
+                                 std::filesystem::temp_directory_path().string()});
   }
   static void TearDownTestSuite() {
     delete server_;

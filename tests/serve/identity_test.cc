@@ -47,9 +47,9 @@ std::string long_question(const std::string& question, const std::string& filler
 class Identity : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server_ = new ServerProcess(with_adapters({"--allow-runtime-lora", "--lora-root",
-                                               std::string(LK_SOURCE_DIR) + "/models",
-                                               "--lora-root", "/tmp", "--max-loras", "2"}));
+    server_ = new ServerProcess(with_adapters(
+        {"--allow-runtime-lora", "--lora-root", std::string(LK_SOURCE_DIR) + "/models",
+         "--lora-root", std::filesystem::temp_directory_path().string(), "--max-loras", "2"}));
   }
   static void TearDownTestSuite() {
     delete server_;
