@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMostNameBytes = 512, kMostQuotedBytes = 100;
 // Longer than a tick of the kernel's clock, by which file systems date changes.
 constexpr std::chrono::nanoseconds kClockTick = std::chrono::milliseconds(20);
+constexpr int kMostTicks = 10;
 
 int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -59,7 +60,11 @@ Result<AdapterSource> adapter_source(const std::string& path) {
                             .count();
     const int64_t age = now - std::max(source.config.changed_ns, source.weights.changed_ns);
     // A date in the future comes from another clock and says nothing.
-    if (age < 0 || age >= kClockTick.count() || attempt > 0) return source;
+    if (age < 0 || age >= kClockTick.count()) return source;
+    if (attempt == kMostTicks) {
+      return fail(ErrorKind::kResource,
+                  "its files are being written; try again when they are whole");
+    }
     std::this_thread::sleep_for(kClockTick);
   }
 }

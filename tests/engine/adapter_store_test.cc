@@ -239,7 +239,12 @@ TEST_F(AdapterStoreTest, FullMemoryWaitsInOrderOfArrival) {
   EXPECT_TRUE(arrived(1));
   second.reset();
   EXPECT_TRUE(arrived(2));
-  held.clear();
+  std::vector<Adapters> done;
+  {
+    const std::lock_guard lock(mutex);
+    done.swap(held);
+  }
+  done.clear();
   EXPECT_TRUE(arrived(3));
   EXPECT_EQ(order, (std::vector<std::string>{"json3", "json4", "json1"}));
   EXPECT_EQ(store.stats().loads, 5u);
@@ -504,15 +509,18 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
 
 TEST_F(AdapterStoreTest, MemoryReturnsAfterManyCycles) {
   AdapterStore store(tiny_model(), plain());
+  const auto in_use = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
   // Counted exactly, unlike /proc/self/statm; without the program's own pages, which come and go.
-  const auto resident_kib = [] {
-    ::malloc_trim(0);
+  const auto resident = [] {
     std::ifstream rollup("/proc/self/smaps_rollup");
     size_t kib = 0;
     for (std::string word; rollup >> word && word != "Anonymous:";) {
     }
     rollup >> kib;
-    return kib;
+    return kib << 10;
   };
   const auto cycles = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -522,11 +530,12 @@ TEST_F(AdapterStoreTest, MemoryReturnsAfterManyCycles) {
     EXPECT_TRUE(eventually([&] { return store.stats().resident_bytes == 0; }));
   };
   cycles(20);
-  const size_t before = resident_kib();
-  ASSERT_GT(before, 0u);
+  const size_t before = in_use(), resident_before = resident();
+  ASSERT_GT(resident_before, 0u);
   cycles(200);
-  // Less than the smaller adapter: nothing was left behind.
-  EXPECT_LE(resident_kib(), before + std::max<size_t>(before / 50, 1024));
+  EXPECT_LE(in_use(), before + before / 50);
+  // The allocator keeps some freed memory for each thread; 200 adapters would be 500 MB.
+  EXPECT_LE(resident(), resident_before + (size_t{16} << 20));
 }
 
 TEST_F(AdapterStoreTest, IdentityIsContentAndConfigurationOnly) {
