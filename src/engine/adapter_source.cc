@@ -62,7 +62,7 @@ Result<AdapterSource> adapter_source(const std::string& path) {
     // A date in the future comes from another clock and says nothing.
     if (age < 0 || age >= kClockTick.count()) return source;
     if (attempt == kMostTicks) {
-      return fail(ErrorKind::kResource,
+      return fail(ErrorKind::kInvalid,
                   "its files are being written; try again when they are whole");
     }
     std::this_thread::sleep_for(kClockTick);

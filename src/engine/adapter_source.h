@@ -27,7 +27,7 @@ struct AdapterSource {
 
 // The state of the folder's files now. A file whose clock tick has not passed yet could be written
 // again without a trace: waits until it has (20 ms). Errors: kNotFound if there is no such folder,
-// kResource if its files change all the while (200 ms).
+// kInvalid if its files change all the while (200 ms).
 Result<AdapterSource> adapter_source(const std::string& path);
 
 // The real path of the adapter `name` in `directory`. Errors: kNotFound, in the same words for a
