@@ -10,10 +10,6 @@
 namespace lk {
 namespace {
 
-int64_t part_rows(const LinearPlace& place) {
-  return place.name->part == RowPart::kAll ? place.spec->out : place.spec->out / 2;
-}
-
 class Planner {
  public:
   Planner(const AdapterConfig& config, const LinearIndex& index, const AdapterLoadOptions& options)
@@ -92,7 +88,7 @@ class Planner {
     }
     const TensorView& a = group.raw.a;
     const TensorView& b = group.raw.b;
-    const int64_t in = place.spec->in, out = part_rows(place);
+    const int64_t in = place.spec->in, out = place.rows();
     // An embedding's matrix is [vocabulary, hidden], and PEFT's lora_embedding_A reads tokens: it
     // is on the output side.
     const bool swapped = group.name.role == TensorRole::kEmbeddingA;

@@ -8,17 +8,13 @@ namespace {
 
 int64_t expert_count(const LinearSpec& spec) { return std::max(spec.experts, 1); }
 
-int64_t part_rows(const LinearPlace& place) {
-  return place.name->part == RowPart::kAll ? place.spec->out : place.spec->out / 2;
-}
-
 ParameterPair fit(const TensorGroup& group, const LinearPlace& place) {
   ParameterPair pair{&group, place};
   const TensorView& a = group.raw.a;
   const TensorView& b = group.raw.b;
   if (a.shape[0] != b.shape[1] || a.shape[0] % expert_count(*place.spec) != 0) return pair;
-  pair.standard = a.shape[1] == place.spec->in && b.shape[0] == part_rows(place);
-  pair.swapped = a.shape[1] == part_rows(place) && b.shape[0] == place.spec->in;
+  pair.standard = a.shape[1] == place.spec->in && b.shape[0] == place.rows();
+  pair.swapped = a.shape[1] == place.rows() && b.shape[0] == place.spec->in;
   return pair;
 }
 
@@ -37,7 +33,7 @@ tl::unexpected<Error> misfit(const TensorGroup& group, const LinearPlace& place)
   return invalid(
       "tensors {} {} and {} {} do not fit {}: expected [{}*r, {}] and [{}, {}*r] for {} experts",
       group.raw.a_name, shape_string(a), group.raw.b_name, shape_string(b), place.name->path,
-      experts, spec.in, part_rows(place), experts, experts);
+      experts, spec.in, place.rows(), experts, experts);
 }
 
 // The parameter that the nesting depth names: wrapper 0 is the outermost, which is the last one

@@ -40,6 +40,9 @@ struct AdapterTensorName {
 struct LinearPlace {
   const LinearSpec* spec = nullptr;
   const LinearName* name = nullptr;
+
+  // Output rows behind the name: all of the linear's, or its half for a gate or an up.
+  int64_t rows() const { return name->part == RowPart::kAll ? spec->out : spec->out / 2; }
 };
 
 class LinearIndex {

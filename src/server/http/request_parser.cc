@@ -78,7 +78,7 @@ class BeastParser final : public http::basic_parser<true> {
 }  // namespace
 
 struct RequestParser::Impl {
-  RequestLimits limits;
+  HttpLimits limits;
   std::optional<BeastParser> parser;
   std::string input;  // not understood yet
   State state = State::kIdle;
@@ -141,7 +141,7 @@ struct RequestParser::Impl {
   }
 };
 
-RequestParser::RequestParser(const RequestLimits& limits) : impl_(std::make_unique<Impl>()) {
+RequestParser::RequestParser(const HttpLimits& limits) : impl_(std::make_unique<Impl>()) {
   impl_->limits = limits;
   impl_->start();
 }

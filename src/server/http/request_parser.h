@@ -11,7 +11,7 @@
 
 namespace lk {
 
-struct RequestLimits {
+struct HttpLimits {
   size_t header = 16 << 10;
   size_t body = 64 << 20;
 };
@@ -26,7 +26,7 @@ class RequestParser {
     kFailed,  // no request: `error_status` and `error`; further bytes are dropped
   };
 
-  explicit RequestParser(const RequestLimits& limits);
+  explicit RequestParser(const HttpLimits& limits);
   ~RequestParser();
 
   void feed(std::string_view bytes);
