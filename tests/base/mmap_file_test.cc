@@ -43,7 +43,6 @@ TEST(MmapFile, ManyFilesAndMovesAreForgottenInTurn) {
   std::filesystem::remove(path);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they handle it themselves
 // A fault that is not a mapped file's ends the process as it did before.
 [[noreturn]] void raise_elsewhere(const std::string& path) {
   const auto file = MmapFile::open(path);
