@@ -1,6 +1,10 @@
-// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4) in any format: 1 and 8
-// tokens against read bandwidth, 256 against the arithmetic peak, eight tokens with eight rank-16
-// adapters against none. Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none]
+// The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4) in any format, on every
+// backend that takes it: 1, 8 and 16 tokens against read bandwidth, 256 against the arithmetic peak,
+// with eight rank-16 adapters and without; backends and adapters alternate on the same routing.
+// Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none] [backend, all if none]
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +14,7 @@
 
 #include "base/numeric.h"
 #include "bench/limits.h"
+#include "kernels/moe_backends.h"
 #include "kernels/select.h"
 #include "quant/formats.h"
 
@@ -38,7 +43,8 @@ struct Layer {
 };
 
 std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec,
-                                        const Format& format, std::mt19937_64& random) {
+                                        const Format& format, const ProductForm& form,
+                                        std::mt19937_64& random) {
   const int64_t row_bytes = code_bytes(format.element, spec.in);
   const int64_t scales_each = matrix_scales(format, spec.out, spec.in);
   std::vector<uint64_t> codes(int64_t{kExperts} * spec.out * row_bytes / 8);
@@ -82,7 +88,7 @@ std::unique_ptr<Weights> random_weights(Kernels& kernels, const LinearSpec& spec
   }
   linear.bias = {
       reinterpret_cast<const std::byte*>(bias.data()), DType::kBF16, {kExperts, spec.out}};
-  return kernels.pack(linear, false);
+  return kernels.pack(linear, form, false);
 }
 
 std::unique_ptr<LoraWeights> random_lora(Kernels& kernels, const LinearSpec& spec,
@@ -92,6 +98,55 @@ std::unique_ptr<LoraWeights> random_lora(Kernels& kernels, const LinearSpec& spe
   for (auto& v : b) v = f32_to_bf16(1e-2f * static_cast<float>(int(random() % 201) - 100) / 100);
   const std::vector<LoraSource> sources(kExperts, LoraSource{kRank, 2.0f, a.data(), b.data()});
   return kernels.pack_lora(spec, sources);
+}
+
+std::vector<Layer> make_layers(Kernels& kernels, const Format& format, const ProductForm& form) {
+  std::mt19937_64 random(1);
+  std::vector<Layer> layers(kLayers);
+  for (Layer& layer : layers) {
+    layer.up_spec = {
+        Stage::kExpertUp, 0, kExperts, 2 * kInner, kHidden, RowOrder::kInterleavedGateUp, true, {}};
+    layer.down_spec = {Stage::kExpertDown, 0,    kExperts, kHidden, kInner,
+                       RowOrder::kPlain,   true, {}};
+    layer.up = random_weights(kernels, layer.up_spec, format, form, random);
+    layer.down = random_weights(kernels, layer.down_spec, format, form, random);
+    for (int a = 0; a < kAdapters; ++a) {
+      layer.up_lora.push_back(random_lora(kernels, layer.up_spec, random));
+      layer.down_lora.push_back(random_lora(kernels, layer.down_spec, random));
+      layer.up_slots.push_back(layer.up_lora.back().get());
+      layer.down_slots.push_back(layer.down_lora.back().get());
+    }
+  }
+  return layers;
+}
+
+struct Contender {
+  const MoeBackend* backend;
+  std::vector<Layer> layers;
+  std::array<std::vector<double>, 2> times;  // without and with adapters, s per distinct expert
+  double log_time = 0;
+};
+
+struct Routing {
+  std::vector<int32_t> expert;
+  int distinct;
+};
+
+Routing random_routing(int tokens, std::mt19937_64& random) {
+  Routing routing;
+  std::set<int> distinct;
+  for (int t = 0; t < tokens; ++t) {
+    std::set<int> mine;
+    while (mine.size() < kTopK) mine.insert(static_cast<int>(random() % kExperts));
+    for (int e : mine) routing.expert.push_back(e), distinct.insert(e);
+  }
+  routing.distinct = static_cast<int>(distinct.size());
+  return routing;
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
+  return v[v.size() / 2];
 }
 
 }  // namespace
@@ -121,93 +176,90 @@ int main(int argc, char** argv) {
       std::string(format->name).c_str(), std::string(kernels.name()).c_str(), kernels.threads(),
       limits.read_gb_s, limits.fma_gflop_s, limits.bf16_gflop_s);
 
-  std::mt19937_64 random(1);
-  std::vector<Layer> layers(kLayers);
-  for (Layer& layer : layers) {
-    layer.up_spec = {
-        Stage::kExpertUp, 0, kExperts, 2 * kInner, kHidden, RowOrder::kInterleavedGateUp, true, {}};
-    layer.down_spec = {Stage::kExpertDown, 0,    kExperts, kHidden, kInner,
-                       RowOrder::kPlain,   true, {}};
-    layer.up = random_weights(kernels, layer.up_spec, *format, random);
-    layer.down = random_weights(kernels, layer.down_spec, *format, random);
-    for (int a = 0; a < kAdapters; ++a) {
-      layer.up_lora.push_back(random_lora(kernels, layer.up_spec, random));
-      layer.down_lora.push_back(random_lora(kernels, layer.down_spec, random));
-      layer.up_slots.push_back(layer.up_lora.back().get());
-      layer.down_slots.push_back(layer.down_lora.back().get());
-    }
+  const std::string_view only = argc > 4 ? argv[4] : "";
+  std::vector<Contender> contenders;
+  for (const MoeBackend& backend : moe_backends()) {
+    if (backend.form.plain_loops || (!only.empty() && backend.name != only)) continue;
+    const MoeNeeds needs = {.kernels = kernels.name(),
+                            .up = format,
+                            .down = format,
+                            .bias = true,
+                            .hidden = kHidden,
+                            .intermediate = kInner,
+                            .max_rank = kRank,
+                            .activations = {}};
+    if (choose_moe_backend(needs, backend.name))
+      contenders.push_back({&backend, make_layers(kernels, *format, backend.form), {}});
+  }
+  if (contenders.empty()) {
+    std::fprintf(stderr, "experts_bench: no backend '%s' takes %s\n", std::string(only).c_str(),
+                 std::string(format->name).c_str());
+    return 2;
   }
 
+  std::mt19937_64 random(2);
   constexpr int kMaxTokens = 256;
   std::vector<float> x(kMaxTokens * kHidden), residual(x.size()), weight(kMaxTokens * kTopK, 0.25f);
   for (float& v : x) v = static_cast<float>(int(random() % 2001) - 1000) / 500;
-  int next_layer = 0;
-  // One call on the next layer with fresh random routing; returns seconds and adds the distinct
-  // experts to `touched`.
-  auto once = [&](int tokens, bool lora, int64_t& touched) {
-    Layer& layer = layers[next_layer++ % kLayers];
-    std::vector<int32_t> expert, adapter(tokens);
-    std::set<int> distinct;
-    for (int t = 0; t < tokens; ++t) {
-      adapter[t] = lora ? t % kAdapters : -1;
-      std::set<int> mine;
-      while (mine.size() < kTopK) mine.insert(static_cast<int>(random() % kExperts));
-      for (int e : mine) expert.push_back(e), distinct.insert(e);
+  int round = 0;
+  std::printf("%-6s %-15s %9s %9s %7s %8s\n", "tokens", "backend", "us", "rate", "share",
+              "adapters");
+  for (const int tokens : {1, 8, 16, 256}) {
+    for (Contender& c : contenders) c.times = {};
+    std::vector<double> expert_counts;
+    for (int i = 0; i < (tokens <= 16 ? 44 : 9); ++i, ++round) {
+      const Routing routing = random_routing(tokens, random);
+      expert_counts.push_back(routing.distinct);
+      for (const bool lora : {false, true}) {
+        for (Contender& c : contenders) {
+          const Layer& layer = c.layers[round % kLayers];
+          std::vector<int32_t> adapter(tokens);
+          for (int t = 0; t < tokens; ++t) adapter[t] = lora ? t % kAdapters : -1;
+          Batch batch;
+          batch.tokens = tokens;
+          batch.adapter = adapter.data();
+          const ExpertArgs args{x.data(),
+                                routing.expert.data(),
+                                weight.data(),
+                                kExperts,
+                                kTopK,
+                                kInner,
+                                {layer.up.get(), layer.up_slots},
+                                {layer.down.get(), layer.down_slots},
+                                Activation::kClampedSwiGlu,
+                                1.702f,
+                                7.0f,
+                                residual.data()};
+          const double start = bench::now();
+          kernels.experts(batch, args);
+          if (i >= 4) c.times[lora].push_back((bench::now() - start) / routing.distinct);
+        }
+      }
     }
-    touched += static_cast<int64_t>(distinct.size());
-    Batch batch;
-    batch.tokens = tokens;
-    batch.adapter = adapter.data();
-    ExpertArgs args{x.data(),
-                    expert.data(),
-                    weight.data(),
-                    kExperts,
-                    kTopK,
-                    kInner,
-                    {layer.up.get(), layer.up_slots},
-                    {layer.down.get(), layer.down_slots},
-                    Activation::kClampedSwiGlu,
-                    1.702f,
-                    7.0f,
-                    residual.data()};
-    const double start = bench::now();
-    kernels.experts(batch, args);
-    return bench::now() - start;
-  };
-  auto median = [](std::vector<double> v) {
-    std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-    return v[v.size() / 2];
-  };
-  for (int tokens : {1, 8}) {
-    std::vector<double> rate;
-    for (int i = 0; i < 41; ++i) {
-      int64_t touched = 0;
-      const double seconds = once(tokens, false, touched);
-      if (i > 4) rate.push_back(static_cast<double>(touched) * expert_bytes / seconds * 1e-9);
+    const double distinct = median(expert_counts);
+    for (Contender& c : contenders) {
+      // Time per distinct expert, so that routings of other sizes compare.
+      const double base = median(c.times[0]), adapted = median(c.times[1]);
+      c.log_time += std::log(base) + std::log(adapted);
+      if (tokens <= 16) {
+        const double rate = expert_bytes / base * 1e-9;
+        std::printf("%-6d %-15s %9.0f %5.1fGB/s %6.1f%% %+7.1f%%\n", tokens,
+                    std::string(c.backend->name).c_str(), 1e6 * base * distinct, rate,
+                    100 * rate / limits.read_gb_s, 100 * (adapted / base - 1));
+      } else {
+        const double rate =
+            2.0 * 3 * kHidden * kInner * kTopK * tokens / (base * distinct) * 1e-9;
+        std::printf("%-6d %-15s %9.0f %5.0fGF/s %6.1f%% %+7.1f%%\n", tokens,
+                    std::string(c.backend->name).c_str(), 1e6 * base * distinct, rate,
+                    100 * rate / limits.peak_gflop_s(), 100 * (adapted / base - 1));
+      }
     }
-    std::printf("%3d tokens             %7.1f GB/s   %5.1f%% of read bandwidth\n", tokens,
-                median(rate), 100 * median(rate) / limits.read_gb_s);
   }
-  for (int tokens : {32, 256}) {
-    std::vector<double> seconds;
-    for (int i = 0; i < 7; ++i) {
-      int64_t touched = 0;
-      seconds.push_back(once(tokens, false, touched));
-    }
-    const double rate = 2.0 * 3 * kHidden * kInner * kTopK * tokens / median(seconds) * 1e-9;
-    std::printf("%3d tokens             %7.1f GFLOP/s %5.1f%% of the arithmetic peak\n", tokens,
-                rate, 100 * rate / limits.peak_gflop_s());
+  for (const Contender& c : contenders) {
+    std::printf("%-15s %.2f of %s's time, geometric mean over all rows\n",
+                std::string(c.backend->name).c_str(),
+                std::exp((c.log_time - contenders.back().log_time) / 8),
+                std::string(contenders.back().backend->name).c_str());
   }
-  std::vector<double> with, without, ratio;
-  for (int i = 0; i < 60;
-       ++i) {  // alternating; routing differs, so time per distinct expert is compared
-    int64_t base_experts = 0, lora_experts = 0;
-    const double base = once(8, false, base_experts), adapted = once(8, true, lora_experts);
-    if (i < 4) continue;
-    without.push_back(base / static_cast<double>(base_experts));
-    with.push_back(adapted / static_cast<double>(lora_experts));
-  }
-  std::printf("  8 tokens, 8 adapters r%d: %+.1f%% time over none\n", kRank,
-              100 * (median(with) / median(without) - 1));
   return 0;
 }

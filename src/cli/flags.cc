@@ -49,6 +49,11 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_f
   app.add_option("--kernels", flags.kernels,
                  "Kernels to run on, a name that `lorikeet inspect` lists; default: "
                  "LORIKEET_KERNELS, or the best");
+  app.add_option("--moe-backend", flags.moe_backend, kMoeBackendHelp)->default_str("auto");
+  add_choice<std::optional<ActivationPrecision>>(
+      app, "--activations", flags.activations,
+      {{"bf16", ActivationPrecision::kBF16}, {"8bit", ActivationPrecision::k8Bit}},
+      kActivationsHelp);
   add_choice(app, "--kv-dtype", flags.kv_type, {{"bf16", KvType::kBF16}, {"f32", KvType::kF32}},
              "Number format of the KV cache; default: bf16");
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "cli/hub_models.h"
+#include "cli/model_parts.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "engine/kv_plan.h"
@@ -12,6 +13,7 @@
 #include "kernels/select.h"
 #include "model/archs.h"
 #include "model/decoder.h"
+#include "model/moe_plan.h"
 #include "quant/detect.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -102,14 +104,13 @@ std::string reason(const KernelsRow& row, bool chosen, bool after_chosen,
   return after_chosen ? "slower than the chosen one" : "not chosen";
 }
 
-Result<OrderedJson> kernels(const std::string& name) {
+OrderedJson kernels(const std::string& name, const Kernels& made) {
   const char* forced = std::getenv("LORIKEET_KERNELS");
   const std::string asked = name.empty() && forced ? forced : name;
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Kernels> made, make_kernels(asked, 1));
   OrderedJson rows = OrderedJson::array();
   bool after_chosen = false;
   for (const KernelsRow& row : kernels_table()) {
-    const bool chosen = row.name == made->name();
+    const bool chosen = row.name == made.name();
     rows.push_back({{"name", std::string(row.name)},
                     {"needs", std::string(row.needs)},
                     {"supported", row.supported()},
@@ -118,6 +119,27 @@ Result<OrderedJson> kernels(const std::string& name) {
     after_chosen = after_chosen || chosen;
   }
   return rows;
+}
+
+// One entry for each layer group, with every backend's verdict.
+OrderedJson moe_groups(const std::vector<MoeGroup>& groups) {
+  OrderedJson out = OrderedJson::array();
+  for (const MoeGroup& group : groups) {
+    OrderedJson rows = OrderedJson::array();
+    for (const MoeVerdict& verdict : group.choice.verdicts) {
+      rows.push_back({{"name", std::string(verdict.backend->name)},
+                      {"what", std::string(verdict.backend->what)},
+                      {"chosen", verdict.backend == group.choice.backend},
+                      {"reason", verdict.reason}});
+    }
+    out.push_back({{"first_layer", group.first_layer},
+                   {"last_layer", group.last_layer},
+                   {"up_format", std::string(group.needs.up->name)},
+                   {"down_format", std::string(group.needs.down->name)},
+                   {"backend", std::string(group.choice.backend->name)},
+                   {"backends", std::move(rows)}});
+  }
+  return out;
 }
 
 // An adapter that cannot even be read, as opposed to one that does not fit.
@@ -182,7 +204,10 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   LK_ASSIGN_OR_RETURN(const LinearTable table, row->table(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const DecoderSpec spec, row->decoder(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, table));
-  LK_ASSIGN_OR_RETURN(OrderedJson kernel_rows, kernels(flags.kernels));
+  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Kernels> made, make_kernels(flags.kernels, 1));
+  LK_ASSIGN_OR_RETURN(
+      const std::vector<MoeGroup> moe,
+      plan_moe(stored, table, spec, made->name(), moe_options(flags, /*lora=*/true)));
   size_t adapter_bytes = 0;
   LK_ASSIGN_OR_RETURN(OrderedJson adapter_rows,
                       adapters(lora, table, flags.adapter_options, adapter_bytes));
@@ -193,7 +218,8 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   report["tensors"] = tensor_groups(stored);
   report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
   report.update(text_files(folder, spec.vocab));
-  report["kernels"] = std::move(kernel_rows);
+  report["kernels"] = kernels(flags.kernels, *made);
+  report["moe"] = moe_groups(moe);
   report["adapters"] = std::move(adapter_rows);
   report["warnings"] = stored.warnings;
   return report;

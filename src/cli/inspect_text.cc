@@ -108,6 +108,17 @@ std::string inspect_text(const OrderedJson& report) {
     out += fmt::format("{} {:<12} {}\n", row["chosen"].get<bool>() ? "*" : " ", text(row["name"]),
                        text(row["reason"]));
   }
+  for (const OrderedJson& group : report["moe"]) {
+    const size_t first = size(group["first_layer"]), last = size(group["last_layer"]);
+    const std::string up = text(group["up_format"]), down = text(group["down_format"]);
+    out += fmt::format("\nexperts of layer{} ({})\n",
+                       first == last ? fmt::format(" {}", first) : fmt::format("s {}-{}", first, last),
+                       up == down ? up : up + " and " + down);
+    for (const OrderedJson& row : group["backends"]) {
+      out += fmt::format("{} {:<14} {}\n", row["chosen"].get<bool>() ? "*" : " ",
+                         text(row["name"]), text(row["reason"]));
+    }
+  }
   if (!report["adapters"].empty()) out += "\nadapters\n";
   for (const OrderedJson& adapter : report["adapters"]) add_adapter(out, adapter);
   for (const OrderedJson& warning : report["warnings"])

@@ -22,7 +22,15 @@ Status check_model_folder(const std::string& model) {
               model);
 }
 
-Result<ModelParts> load_model_parts(const ModelFlags& flags, int threads, int adapter_slots) {
+MoeOptions moe_options(const ModelFlags& flags, bool lora) {
+  return {.backend = flags.moe_backend,
+          .activations = flags.activations,
+          .lora = lora,
+          .max_rank = flags.adapter_options.max_rank};
+}
+
+Result<ModelParts> load_model_parts(const ModelFlags& flags, bool lora, int threads,
+                                    int adapter_slots) {
   ModelParts parts;
   const std::string tokenizer = flags.model + "/tokenizer.json";
   LK_ASSIGN_OR_RETURN(parts.tokenizer, within_memory(tokenizer, file_bytes(tokenizer),
@@ -36,6 +44,7 @@ Result<ModelParts> load_model_parts(const ModelFlags& flags, int threads, int ad
   StatusLine status;
   ModelOptions options;
   options.kernels = flags.kernels;
+  options.moe = moe_options(flags, lora);
   options.threads = threads;
   options.kv_type = flags.kv_type;
   options.adapter_slots = adapter_slots;

@@ -40,6 +40,10 @@ Status check_model_folder(const std::string& model);
 
 // Loads everything or nothing from flags.model (a folder); shows progress and warnings on stderr.
 // `threads` 0: all CPUs. `adapter_slots`: distinct adapters in one batch. Errors: one sentence.
-Result<ModelParts> load_model_parts(const ModelFlags& flags, int threads, int adapter_slots);
+// `lora`: adapters may come.
+Result<ModelParts> load_model_parts(const ModelFlags& flags, bool lora, int threads,
+                                    int adapter_slots);
+
+MoeOptions moe_options(const ModelFlags& flags, bool lora);
 
 }  // namespace lk

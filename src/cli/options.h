@@ -9,10 +9,18 @@
 
 #include "adapters/adapter.h"
 #include "kernels/kernels.h"
+#include "kernels/moe_backends.h"
 
 namespace lk {
 
 inline constexpr const char* kVersion = "0.1.0";
+
+inline constexpr const char* kMoeBackendHelp =
+    "How the experts are computed: auto, or a name that `lorikeet inspect` lists; refused where it "
+    "lacks something";
+inline constexpr const char* kActivationsHelp =
+    "Precision in which activations meet quantized experts: bf16 (or better) or 8bit; adapters "
+    "always read them unquantized; default: bf16, or what --moe-backend has";
 
 struct LoraFlag {
   std::string name, path;
@@ -28,7 +36,8 @@ struct ModelFlags {
   std::string revision;           // of a hub id; empty: main
   std::vector<std::string> lora;  // [NAME=]PATH, a folder or a hub id
   AdapterLoadOptions adapter_options;
-  std::string kernels;
+  std::string kernels, moe_backend;
+  std::optional<ActivationPrecision> activations;
   KvType kv_type = KvType::kBF16;
 };
 
@@ -80,7 +89,7 @@ struct ServeOptions {
   int max_num_seqs = 32;
   std::optional<int> max_model_len, max_num_batched_tokens;
   bool prefix_caching = true;
-  std::string moe_backend = "auto";
+  std::string activations;
   std::string chat_template, reasoning_parser, tool_call_parser;
   std::string generation_config = "auto";  // "auto", "vllm", or a folder
   std::optional<int64_t> seed;

@@ -134,6 +134,7 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
   say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}",
                   fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
                   format_bytes(info.weight_bytes), parts.model->kernels().name()));
+  for (const std::string& group : info.moe_plan) say(group);
   say(fmt::format("reasoning parser {}, tool-call parser {}, chat template {}",
                   none_if_empty(served.parsers.reasoning), none_if_empty(served.parsers.tools),
                   served.chat_template ? "found" : "none"));
@@ -166,7 +167,7 @@ Result<int> serve(const ServeOptions& options) {
 
   const MachineLimits limits = machine_limits();
   const int threads = options.threads > 0 ? options.threads : limits.cpus;
-  LK_ASSIGN_OR_RETURN(ModelParts parts, load_model_parts(flags, threads, options.max_loras));
+  LK_ASSIGN_OR_RETURN(ModelParts parts, load_model_parts(flags, /*lora=*/true, threads, options.max_loras));
   LK_ASSIGN_OR_RETURN(ServedModel served, served_model(options, flags.model, parts));
   LK_ASSIGN_OR_RETURN(const MemoryPlan memory, memory_plan(options, *parts.model, limits));
 

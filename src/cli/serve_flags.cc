@@ -91,9 +91,10 @@ void add_model(CLI::App& app, ServeOptions& o) {
   add.value("--kernels", o.model.kernels,
             "Kernels to run on, a name that `lorikeet inspect` lists; default: LORIKEET_KERNELS, "
             "or the best");
-  add.value("--moe-backend", o.moe_backend,
-            "Kernels of the experts: auto, or a name of --kernels (they are one choice on CPU)")
-      ->capture_default_str();
+  add.value("--moe-backend", o.model.moe_backend,
+            kMoeBackendHelp)->default_str("auto");
+  add.value("--activations", o.activations, kActivationsHelp)
+      ->check(CLI::IsMember({"bf16", "8bit"}));
   add.value("--kv-dtype", o.kv_dtype, "Number format of the KV cache")
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();
@@ -199,12 +200,9 @@ Status finish_serve_flags(ServeOptions& o) {
   } else if (o.orientation == "swapped") {
     o.model.adapter_options.orientation = ExpertOrientation::kSwapped;
   }
-  if (o.moe_backend != "auto") {
-    if (!o.model.kernels.empty() && o.model.kernels != o.moe_backend) {
-      return invalid("--moe-backend {} and --kernels {} are one choice: give one of them",
-                     o.moe_backend, o.model.kernels);
-    }
-    o.model.kernels = o.moe_backend;
+  if (!o.activations.empty()) {
+    o.model.activations =
+        o.activations == "8bit" ? ActivationPrecision::k8Bit : ActivationPrecision::kBF16;
   }
   if (o.max_num_batched_tokens && *o.max_num_batched_tokens < o.max_num_seqs) {
     return invalid("--max-num-batched-tokens must be at least --max-num-seqs ({}), not {}",

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/product_form.h"
 #include "quant/stored_linear.h"
 
 namespace lk {
@@ -47,6 +48,8 @@ class Weights {
  public:
   virtual ~Weights() = default;
   virtual size_t bytes() const = 0;
+
+  ProductForm form;
 };
 
 // One adapter's pairs for one linear, packed; made by Kernels::pack_lora.
@@ -171,11 +174,13 @@ class Kernels {
   virtual std::string_view name() const = 0;
   virtual int threads() const = 0;
 
-  // Errors are thrown (std::bad_alloc): they happen while loading. `linear`'s views must outlive
-  // the Weights of implementations that keep them (keeps_views); others copy, and drop the mapped
-  // pages that they have read when `drop` says so.
-  virtual std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) = 0;
-  virtual bool keeps_views() const = 0;
+  // Errors are thrown (std::bad_alloc): they happen while loading. `form` is that of the row of
+  // moe_backends chosen for an expert linear, the default one elsewhere; both linears of an expert
+  // layer have the same. `linear`'s views must outlive the Weights of forms that keep them
+  // (keeps_views); others copy, and drop the mapped pages that they have read when `drop` says so.
+  virtual std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
+                                        bool drop) = 0;
+  virtual bool keeps_views(const ProductForm& form) const = 0;
   // `experts` holds one source for each expert (one for a dense linear). Thread-safe: adapters load
   // beside the engine.
   virtual std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,

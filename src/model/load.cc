@@ -7,6 +7,7 @@
 #include "model/archs.h"
 #include "model/content_hash.h"
 #include "model/decoder.h"
+#include "model/moe_plan.h"
 #include "quant/detect.h"
 #include "quant/stored_linear.h"
 
@@ -42,16 +43,19 @@ std::string stored_name(const Checkpoint& checkpoint, const LinearTable& table,
 // Fills `parts.weights`, `parts.plain` and the content hash. Each tensor is hashed just before it
 // is packed, so that the disk is read once.
 Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
-                    const ModelOptions& options, DecoderParts& parts) {
+                    const std::vector<MoeGroup>& moe, const ModelOptions& options,
+                    DecoderParts& parts) {
   ContentHasher hasher(parts.kernels->threads());
   size_t done = 0, total = 0;
   for (const StoredLinear& linear : stored.linears) total += stored_bytes(linear);
-  const bool drop = !parts.kernels->keeps_views();
   for (const StoredLinear& linear : stored.linears) {
+    const ProductForm form = product_form(moe, *linear.spec);
+    const bool drop = !parts.kernels->keeps_views(form);
+    parts.keeps_views = parts.keeps_views || !drop;
     for (const StoredTensor& tensor : linear.tensors)
       hasher.add(tensor.name, tensor.view, drop && tensor.mapped);
     LK_RETURN_IF_ERROR(check_finite(linear));
-    parts.weights.push_back(parts.kernels->pack(linear, drop));
+    parts.weights.push_back(parts.kernels->pack(linear, form, drop));
     for (const StoredTensor& tensor : linear.tensors) {
       if (drop && tensor.mapped) drop_mapped_pages(tensor.view.data, tensor.view.bytes());
     }
@@ -94,14 +98,17 @@ Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable t
   LK_ASSIGN_OR_RETURN(parts.info.eos_token_ids, checkpoint.config().eos_token_ids());
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, *parts.table));
   parts.info.warnings = stored.warnings;
+  LK_ASSIGN_OR_RETURN(const std::vector<MoeGroup> moe,
+                      plan_moe(stored, *parts.table, parts.spec, parts.kernels->name(), options.moe));
+  for (const MoeGroup& group : moe) parts.info.moe_plan.push_back(describe(group));
   try {
-    LK_RETURN_IF_ERROR(pack_weights(checkpoint, stored, options, parts));
+    LK_RETURN_IF_ERROR(pack_weights(checkpoint, stored, moe, options, parts));
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::kResource,
                 "{}: memory ran out after {} bytes of packed weights; the checkpoint has {} bytes",
                 checkpoint.folder(), parts.info.weight_bytes, checkpoint.total_bytes());
   }
-  if (parts.kernels->keeps_views()) parts.checkpoint = std::move(checkpoint);
+  if (parts.keeps_views) parts.checkpoint = std::move(checkpoint);
   return std::make_unique<Decoder>(std::move(parts), options.kv_type, options.adapter_slots);
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,20 @@
 #include "cache/kv_cache.h"
 #include "checkpoint/checkpoint.h"
 #include "kernels/kernels.h"
+#include "kernels/moe_backends.h"
 
 namespace lk {
 
+// What the choice of the experts' backends follows from, beside the layers themselves.
+struct MoeOptions {
+  std::string backend;  // row of moe_backends(); empty or "auto": the cheapest
+  std::optional<ActivationPrecision> activations;
+  bool lora = true;  // adapters may come
+  int max_rank = 0;
+};
+
 struct ModelOptions {
+  MoeOptions moe;
   std::string kernels;  // row of kernels_table(); empty: LORIKEET_KERNELS or the best
   int threads = 0;      // 0: all CPUs of the process
   KvType kv_type = KvType::kBF16;
@@ -32,6 +43,7 @@ struct ModelInfo {
   size_t weight_bytes = 0;    // as packed
   uint64_t content_hash = 0;  // of tensors and configuration as the checkpoint has them
   std::vector<std::string> warnings;
+  std::vector<std::string> moe_plan;  // a line for each layer group: backend and reasons
 };
 
 // What a test or a tool may watch or fix in a forward pass; all pointers may be null.

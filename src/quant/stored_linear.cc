@@ -103,6 +103,13 @@ void decode_row(const Format& format, const StoredMatrix& matrix, int64_t row, f
   }
 }
 
+float input_scale(const StoredLinear& linear, int expert) {
+  float largest = 0;
+  for (const StoredMatrix& matrix : linear.experts[expert])
+    largest = std::max(largest, matrix.input_scale);
+  return largest;
+}
+
 float stored_bias(const StoredLinear& linear, int expert, int64_t row) {
   if (linear.bias.shape.empty()) return 0.0f;
   return load_f32(linear.bias, expert * linear.spec->out + row);

@@ -71,6 +71,9 @@ float tensor_factor(const Format& format, const StoredMatrix& matrix);
 // 0 without.
 int64_t row_scales(const Format& format, int64_t cols);
 int64_t matrix_scales(const Format& format, int64_t rows, int64_t cols);
+// The scale of an expert's statically quantized activations: the largest of its matrices' (gate and
+// up read the same ones); 0: the file has none.
+float input_scale(const StoredLinear& linear, int expert);
 // Bias of one expert's row as float32; 0 if there is none.
 float stored_bias(const StoredLinear& linear, int expert, int64_t row);
 

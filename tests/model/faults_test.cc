@@ -129,12 +129,13 @@ TEST(Faults, SinksOff) {
 class NotRenormalised : public Kernels {
  public:
   explicit NotRenormalised(std::unique_ptr<Kernels> inner) : inner_(std::move(inner)) {}
-  std::string_view name() const override { return "not renormalised"; }
+  std::string_view name() const override { return inner_->name(); }
   int threads() const override { return inner_->threads(); }
-  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) override {
-    return inner_->pack(linear, drop);
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
+                                bool drop) override {
+    return inner_->pack(linear, form, drop);
   }
-  bool keeps_views() const override { return inner_->keeps_views(); }
+  bool keeps_views(const ProductForm& form) const override { return inner_->keeps_views(form); }
   std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
                                          std::span<const LoraSource> experts) const override {
     return inner_->pack_lora(spec, experts);

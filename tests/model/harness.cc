@@ -184,6 +184,7 @@ std::unique_ptr<Model> load_model(const LoadHooks& hooks) {
     if (hooks.wrap) kernels = hooks.wrap(std::move(kernels));
     ModelOptions options;
     options.kv_type = hooks.kv_type;
+    options.moe = hooks.moe;
     return load_decoder(std::move(checkpoint), std::move(table), std::move(spec),
                         std::move(kernels), options);
   };

@@ -21,6 +21,7 @@ std::string model_folder();  // models/tiny-gpt-oss-mxfp4
 struct LoadHooks {
   std::string kernels = "reference";
   KvType kv_type = KvType::kF32;
+  MoeOptions moe = {};
   std::function<void(DecoderSpec&)> edit = {};
   std::function<std::unique_ptr<Kernels>(std::unique_ptr<Kernels>)> wrap = {};
 };

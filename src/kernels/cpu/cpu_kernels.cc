@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/numeric.h"
 #include "kernels/cpu/gemm_plan.h"
+#include "kernels/reference/linear.h"
 #include "kernels/reference/primitives.h"
 
 namespace lk {
@@ -24,16 +25,43 @@ const PackedLora::Pair* lora_pair(const Linear& linear, int slot, int expert) {
   return pair.rank > 0 ? &pair : nullptr;
 }
 
+// y += scale * B (A x), in the order of the plain loops.
+void add_lora_plainly(const Linear& linear, int slot, int expert, const float* x, float* y) {
+  const PackedLora::Pair* pair = lora_pair(linear, slot, expert);
+  if (!pair) return;
+  const LinearSpec& spec = *reference::weights_of(linear).linear.spec;
+  std::vector<double> z(pair->rank, 0.0);
+  for (int r = 0; r < pair->rank; ++r) {
+    for (int64_t i = 0; i < spec.in; ++i) z[r] += double{x[i]} * bf16_to_f32(pair->a[r * spec.in + i]);
+    z[r] *= pair->scale;
+  }
+  for (int64_t group = 0; group < row_group_count(spec.out, spec.row_order); ++group) {
+    for (int lane = 0; lane < kRows; ++lane) {
+      const int64_t row = logical_row(group, lane, spec.out, spec.row_order);
+      if (row < 0) continue;
+      double sum = 0;
+      for (int r = 0; r < pair->rank; ++r)
+        sum += z[r] * bf16_to_f32(pair->b[(group * pair->rank + r) * kRows + lane]);
+      y[row] = static_cast<float>(y[row] + sum);
+    }
+  }
+}
+
 class CpuKernels : public Kernels {
  public:
   CpuKernels(const CpuIsa& isa, int threads) : isa_(isa), pool_(threads), plan_(isa, pool_) {}
 
   std::string_view name() const override { return isa_.name; }
   int threads() const override { return pool_.threads(); }
-  bool keeps_views() const override { return false; }
+  bool keeps_views(const ProductForm& form) const override { return form.plain_loops; }
 
-  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool drop) override {
-    return pack_weights(linear, drop, pool_);
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
+                                bool drop) override {
+    if (!form.plain_loops) return pack_weights(linear, form, drop, pool_);
+    auto weights = std::make_unique<reference::ReferenceWeights>();
+    weights->linear = linear;
+    weights->form = form;
+    return weights;
   }
   std::unique_ptr<LoraWeights> pack_lora(const LinearSpec& spec,
                                          std::span<const LoraSource> experts) const override {
@@ -156,6 +184,9 @@ class CpuKernels : public Kernels {
   }
 
   void experts(const Batch& batch, const ExpertArgs& args) override {
+    if (args.up.weights->form.plain_loops) {
+      return reference::experts(pool_, batch, args, add_lora_plainly);
+    }
     const PackedWeights& up = packed(args.up);
     const PackedWeights& down = packed(args.down);
     LK_CHECK(up.gated && args.activation == Activation::kClampedSwiGlu);
@@ -287,6 +318,15 @@ std::unique_ptr<Kernels> make_avx2_kernels(int threads) {
   return std::make_unique<CpuKernels>(kIsaAvx2, threads);
 }
 std::unique_ptr<Kernels> make_avx512_kernels(int threads) {
+  static const CpuIsa with_vnni = [] {
+    CpuIsa isa = kIsaAvx512;
+    isa.products[static_cast<int>(ActivationForm::kInt8)] = kInt8Avx512Vnni;
+    return isa;
+  }();
+  const bool vnni = __builtin_cpu_supports("avx512vnni");
+  return std::make_unique<CpuKernels>(vnni ? with_vnni : kIsaAvx512, threads);
+}
+std::unique_ptr<Kernels> make_avx512_kernels_without_vnni(int threads) {
   return std::make_unique<CpuKernels>(kIsaAvx512, threads);
 }
 std::unique_ptr<Kernels> make_avx512bf16_kernels(int threads) {

@@ -35,13 +35,14 @@ void GemmPlan::prepare() {
     layout.first_item = items_;
     layout.first_tile = static_cast<int64_t>(tiles_.size());
     items_ += (job.weights->row_groups + kBlockGroups - 1) / kBlockGroups;
+    const CpuProduct& product = isa_.product(*job.weights);
     // Even tiles: 13 rows as 7 + 6 rather than 12 + 1.
-    layout.tiles = (job.rows + isa_.max_tile - 1) / isa_.max_tile;
+    layout.tiles = (job.rows + product.max_tile - 1) / product.max_tile;
     for (int i = 0, done = 0; i < layout.tiles; ++i) {
       const int rows = (job.rows - done + layout.tiles - i - 1) / (layout.tiles - i);
       tiles_.push_back({nullptr, rows});
       panel_offset_.push_back(panel_bytes);
-      panel_bytes += (isa_.panel_bytes(job.weights->padded_in, rows) + 63) / 64 * 64;
+      panel_bytes += (product.panel_bytes(*job.weights, rows) + 63) / 64 * 64;
       done += rows;
     }
     layout.z_stride = 0;
@@ -65,8 +66,9 @@ void GemmPlan::prepare() {
   }
   pool_.run(static_cast<int64_t>(where.size()), 1, [&](int64_t i, int) {
     const GemmJob& job = jobs_[where[i].first];
-    isa_.pack_tile(job.x.data() + where[i].second, tiles_[i].tokens, job.weights->in,
-                   job.weights->format->element, const_cast<void*>(tiles_[i].panel));
+    isa_.product(*job.weights)
+        .pack_tile({job.x.data() + where[i].second, tiles_[i].tokens, job.weights, job.expert,
+                    const_cast<void*>(tiles_[i].panel)});
   });
   if (z_floats > 0) {
     z_.reserve(z_floats * sizeof(float));
@@ -117,7 +119,7 @@ void GemmPlan::multiply(const Place& place, int thread, int first_tile, int tile
   item.tile_count = tiles;
   item.acc = acc_.as<float>() + int64_t{thread} * kSuperTokens * kBlockRows;
   item.scratch = scratch_.as<float>() + int64_t{thread} * isa_.decode_scratch;
-  isa_.gemm(item);
+  isa_.product(*job.weights).gemm(item);
 }
 
 void GemmPlan::finish_row(const Place& place, int row, float* values) const {

@@ -13,7 +13,7 @@ namespace lk::cpu {
 // Tokens whose activations are interleaved for one pass of the inner loop.
 struct Tile {
   const void* panel;  // made by pack_tile
-  int tokens;         // 1 .. max_tile
+  int tokens;         // 1 .. CpuProduct::max_tile
 };
 
 // Row groups that one call of gemm works on.
@@ -54,18 +54,34 @@ struct LoraTerm {
   const float* z = nullptr;                // [rank] scale * A x
 };
 
+// A tile's activations to be interleaved for the products with one expert's weights.
+struct TileRows {
+  const float* const* rows;  // [tokens] each [weights->in]
+  int tokens;
+  const PackedWeights* weights;
+  int expert;
+  void* panel;  // out panel_bytes(*weights, tokens)
+};
+
+// The products of one ActivationForm.
+struct CpuProduct {
+  int max_tile;
+  void (*pack_tile)(const TileRows&);
+  size_t (*panel_bytes)(const PackedWeights& weights, int tokens);
+  void (*gemm)(const GemmItem&);
+};
+
 struct CpuIsa {
   const char* name;
-  int max_tile;
-  int decode_scratch;  // floats
+  int decode_scratch;      // floats
+  CpuProduct products[3];  // by ActivationForm
 
-  // Interleaves `tokens` rows of `in` floats for gemm over weights of `element`; panel holds
-  // panel_bytes(in, tokens).
-  void (*pack_tile)(const float* const* rows, int tokens, int64_t in, Element element, void* panel);
-  size_t (*panel_bytes)(int64_t padded_in, int tokens);
-  void (*gemm)(const GemmItem&);
+  const CpuProduct& product(const PackedWeights& weights) const {
+    return products[static_cast<int>(weights.form.activations)];
+  }
 
-  // z[r] = scale * sum_i a[r, i] x[i], r < rank.
+  // z[r] = scale * sum_i a[r, i] x[i], r < rank. x is float32: what pack_tile makes of activations
+  // has no type that fits.
   void (*shrink)(const uint16_t* a, const float* x, int64_t in, int rank, float scale, float* z);
   // row[16 g + lane] = (acc + bias) + sum_r z[r] b[group + g, r, lane]; in place.
   void (*add_bias_lora)(float* row, const float* bias, const LoraTerm& lora, int64_t group,
@@ -82,5 +98,7 @@ struct CpuIsa {
 };
 
 extern const CpuIsa kIsaAvx2, kIsaAvx512, kIsaAvx512Bf16;
+// Int8 products for kIsaAvx512 where the CPU has VNNI.
+extern const CpuProduct kInt8Avx512Vnni;
 
 }  // namespace lk::cpu

@@ -1,8 +1,9 @@
+#include "kernels/cpu/body/bytes_avx2.h"
 #include "kernels/cpu/body/simd_avx2.h"
 #include "kernels/cpu/body/table.h"
 
 namespace lk::cpu {
 
-constinit const CpuIsa kIsaAvx2 = make_isa<Avx2>();
+constinit const CpuIsa kIsaAvx2 = make_isa<Avx2, Avx2, BytesAvx2>();
 
 }  // namespace lk::cpu

@@ -1,8 +1,9 @@
+#include "kernels/cpu/body/bytes_avx512.h"
 #include "kernels/cpu/body/simd_avx512.h"
 #include "kernels/cpu/body/table.h"
 
 namespace lk::cpu {
 
-constinit const CpuIsa kIsaAvx512 = make_isa<Avx512>();
+constinit const CpuIsa kIsaAvx512 = make_isa<Avx512, Avx512, BytesAvx512>();
 
 }  // namespace lk::cpu

@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -60,8 +61,35 @@ void copy_scales(const PackedWeights& packed, const StoredMatrix& m, int64_t row
   for (int64_t g = 0; g < count; ++g) lines[g * kRows + lane] = source[g] & mask;
 }
 
+// One row's weights as int8 codes and the scales of their groups (reference/quantize.h,
+// requantize_int8).
+void requantize_row(const PackedWeights& packed, const StoredMatrix& m, int64_t row, int lane,
+                    uint32_t* words, uint8_t* lines, std::vector<float>& values) {
+  values.resize(m.cols);
+  decode_row(*packed.format, m, row, values.data());
+  auto* codes = reinterpret_cast<int8_t*>(words);
+  auto* scales = reinterpret_cast<float*>(lines);
+  for (int64_t first = 0; first < m.cols; first += kInt8WeightGroup) {
+    const int64_t end = std::min<int64_t>(m.cols, first + kInt8WeightGroup);
+    float largest = 0;
+    for (int64_t c = first; c < end; ++c) largest = std::max(largest, std::abs(values[c]));
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    for (int64_t c = first; c < end; ++c)
+      codes[c] = static_cast<int8_t>(std::nearbyint(values[c] * inverse));
+    scales[first / kInt8WeightGroup * kRows + lane] = largest / 127.0f;
+  }
+}
+
+// Scratch of one thread.
+struct GroupScratch {
+  std::vector<uint32_t> words;  // [16, words of a row]
+  std::vector<float> values;
+};
+
 void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, int64_t group,
-                uint32_t* rows) {
+                GroupScratch& scratch) {
+  scratch.words.resize(packed.words * kRows);
+  uint32_t* rows = scratch.words.data();
   std::memset(rows, 0, packed.words * kRows * sizeof(uint32_t));
   const int64_t first_row = (expert * packed.row_groups + group) * kRows;
   uint8_t* scales = packed.scales.size()
@@ -71,8 +99,13 @@ void pack_group(const StoredLinear& linear, PackedWeights& packed, int expert, i
     const int64_t logical = logical_row(group, lane, packed.out, linear.spec->row_order);
     if (logical < 0) continue;
     const StoredRow row = stored_row(linear, expert, logical);
-    copy_codes(*linear.format, *row.matrix, row.row, rows + lane * packed.words);
-    if (scales) copy_scales(packed, *row.matrix, row.row, lane, scales);
+    uint32_t* words = rows + lane * packed.words;
+    if (packed.form.int8_weights) {
+      requantize_row(packed, *row.matrix, row.row, lane, words, scales, scratch.values);
+    } else {
+      copy_codes(*linear.format, *row.matrix, row.row, words);
+      if (scales) copy_scales(packed, *row.matrix, row.row, lane, scales);
+    }
     if (!packed.row_scale.empty()) {
       packed.row_scale[first_row + lane] = row_factor(*linear.format, *row.matrix, row.row);
     }
@@ -142,11 +175,12 @@ int64_t logical_row(int64_t group, int lane, int64_t rows, RowOrder order) {
   return order == RowOrder::kInterleavedGateUp ? 2 * unit + up : unit + (up ? rows / 2 : 0);
 }
 
-std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop,
-                                            ThreadPool& pool) {
+std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, const ProductForm& form,
+                                            bool drop, ThreadPool& pool) {
   auto packed = std::make_unique<PackedWeights>();
   const LinearSpec& spec = *linear.spec;
   packed->format = linear.format;
+  packed->form = form;
   packed->stage = spec.stage;
   packed->experts = linear.expert_count();
   packed->out = spec.out;
@@ -158,21 +192,24 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
   }
   packed->gated = spec.row_order != RowOrder::kPlain;
   packed->row_groups = row_group_count(spec.out, spec.row_order);
-  packed->words = packed->padded_in * element_bits(linear.format->element) / 32;
+  packed->code_bits = form.int8_weights ? 8 : element_bits(linear.format->element);
+  packed->words = packed->padded_in * packed->code_bits / 32;
   const int64_t groups = packed->experts * packed->row_groups;
   // The kernels load E2M1 words up to 3 bytes past a line.
   packed->codes = AlignedBuffer(groups * packed->words * kRows * sizeof(uint32_t) + 64);
-  packed->scale = group_scale(*linear.format);
+  packed->scale = form.int8_weights ? GroupScale::kF32x128 : group_scale(*linear.format);
   if (packed->scale != GroupScale::kNone) {
     // Whole sums of kGroup channels, so that the padding's scales exist (as 0).
     const int channels = scale_channels(packed->scale);
     packed->scale_lines = ceil_div(packed->padded_in, channels);
     packed->scales = AlignedBuffer(groups * packed->scale_stride());
   }
-  if (has_row_factor(*linear.format)) packed->row_scale.assign(groups * kRows, 0.0f);
+  if (!form.int8_weights && has_row_factor(*linear.format)) packed->row_scale.assign(groups * kRows, 0.0f);
   if (linear.bias.data) packed->bias.assign(groups * kRows, 0.0f);
 
-  std::vector<std::vector<uint32_t>> rows(pool.threads());
+  for (int e = 0; e < packed->experts; ++e) packed->input_scale.push_back(input_scale(linear, e));
+
+  std::vector<GroupScratch> scratch(pool.threads());
   // Where pages are dropped, file and copy are never both resident in whole: one expert at a time,
   // a dense matrix by blocks of rows.
   for (int e = 0; e < packed->experts; ++e) {
@@ -183,8 +220,7 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool dro
     for (int64_t first = 0; first < packed->row_groups; first += step) {
       const int64_t count = std::min(step, packed->row_groups - first);
       pool.run(count, 4, [&](int64_t i, int thread) {
-        rows[thread].resize(packed->words * kRows);
-        pack_group(linear, *packed, e, first + i, rows[thread].data());
+        pack_group(linear, *packed, e, first + i, scratch[thread]);
       });
       if (!by_rows) continue;
       const int64_t row = first * kRows, end = std::min(front.rows, row + count * kRows);

@@ -2,6 +2,7 @@
 // of 64-byte lines, and line w holds the 32-bit word w of each of the 16 rows (8 E2M1, 2 bfloat16
 // ... codes of consecutive input channels), so that one vector load serves 16 rows with the same
 // activation broadcast. Scales of groups of channels likewise: 16 of one input group side by side.
+// Requantized weights hold int8 codes, 4 a word, in place of the format's.
 // All that scales a whole row (its channel, its tensor, the bias of a codec's exponent) is one
 // factor of that row. Immutable after packing.
 #pragma once
@@ -42,11 +43,13 @@ struct PackedWeights : Weights {
   int64_t row_groups = 0;  // of one expert
   int64_t padded_in = 0;   // in, rounded up to kGroup; the padding's codes are 0
   int64_t words = 0;       // 32-bit words of one row
+  int code_bits = 0;
   GroupScale scale = GroupScale::kNone;
   int64_t scale_lines = 0;  // groups of channels that have a scale, of one row
   AlignedBuffer codes;      // [experts][row_groups][words][16] uint32
   AlignedBuffer scales;     // [experts][row_groups][scale_lines][16] uint8 or float; may be empty
   std::vector<float> row_scale;  // [experts][row_groups * 16]; empty without
+  std::vector<float> input_scale;  // [experts] of static activations, 0: none
   std::vector<float> bias;  // [experts][row_groups * 16], in packed row order; empty without bias
   StoredMatrix table;       // row_major only: views of `codes` and `scales`
 
@@ -87,8 +90,8 @@ struct PackedLora : LoraWeights {
 int64_t logical_row(int64_t group, int lane, int64_t rows, RowOrder order);
 int64_t row_group_count(int64_t rows, RowOrder order);
 
-std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, bool drop,
-                                            ThreadPool& pool);
+std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, const ProductForm& form,
+                                            bool drop, ThreadPool& pool);
 std::unique_ptr<PackedLora> pack_lora_pairs(const LinearSpec& spec,
                                             std::span<const LoraSource> experts);
 

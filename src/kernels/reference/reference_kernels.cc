@@ -7,23 +7,13 @@
 #include "base/check.h"
 #include "base/numeric.h"
 #include "base/thread_pool.h"
+#include "kernels/reference/linear.h"
 #include "kernels/reference/primitives.h"
 
 namespace lk {
 namespace {
 
 using namespace reference;
-
-struct ReferenceWeights : Weights {
-  StoredLinear linear;  // views into the checkpoint
-  size_t bytes() const override {
-    size_t total = 0;
-    for (const auto& parts : linear.experts) {
-      for (const StoredMatrix& m : parts) total += static_cast<size_t>(m.rows * m.row_bytes);
-    }
-    return total;
-  }
-};
 
 struct ReferenceLora : LoraWeights {
   struct Pair {
@@ -39,9 +29,7 @@ struct ReferenceLora : LoraWeights {
   }
 };
 
-const StoredLinear& stored(const Linear& linear) {
-  return static_cast<const ReferenceWeights*>(linear.weights)->linear;
-}
+const StoredLinear& stored(const Linear& linear) { return weights_of(linear).linear; }
 
 // delta += scale * B (A x) of one expert, x: [in], delta: [out].
 void add_lora(const Linear& linear, int slot, int expert, const float* x, float* y) {
@@ -68,11 +56,13 @@ class ReferenceKernels : public Kernels {
 
   std::string_view name() const override { return "reference"; }
   int threads() const override { return pool_.threads(); }
-  bool keeps_views() const override { return true; }
+  bool keeps_views(const ProductForm&) const override { return true; }
 
-  std::unique_ptr<Weights> pack(const StoredLinear& linear, bool) override {
+  std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
+                                bool) override {
     auto weights = std::make_unique<ReferenceWeights>();
     weights->linear = linear;
+    weights->form = form;
     return weights;
   }
 
@@ -188,45 +178,7 @@ class ReferenceKernels : public Kernels {
   }
 
   void experts(const Batch& batch, const ExpertArgs& args) override {
-    const StoredLinear& up = stored(args.up);
-    const StoredLinear& down = stored(args.down);
-    const int64_t hidden = up.spec->in, inner = args.intermediate;
-    const int64_t pairs = int64_t{batch.tokens} * args.top_k;
-    std::vector<std::vector<int64_t>> work(args.experts);  // (token, slot) pairs of each expert
-    for (int64_t p = 0; p < pairs; ++p) work[args.expert[p]].push_back(p);
-    std::vector<float> y(pairs * hidden);
-    pool_.run(args.experts, [&](int64_t e, int) {
-      const int expert = static_cast<int>(e);
-      const auto& mine = work[e];
-      if (mine.empty()) return;
-      const int64_t count = static_cast<int64_t>(mine.size());
-      std::vector<float> x(count * hidden), h(count * up.spec->out), g(count * inner),
-          out(count * hidden);
-      for (int64_t i = 0; i < count; ++i)
-        std::copy_n(args.x + mine[i] / args.top_k * hidden, hidden, &x[i * hidden]);
-      matmul(up, expert, x.data(), count, h.data());
-      for (int64_t i = 0; i < count; ++i) {
-        float* row = &h[i * up.spec->out];
-        add_lora(args.up, batch.adapter[mine[i] / args.top_k], expert, &x[i * hidden], row);
-        const bool interleaved = up.spec->row_order == RowOrder::kInterleavedGateUp;
-        for (int64_t j = 0; j < inner; ++j) {
-          const float gate = interleaved ? row[2 * j] : row[j];
-          const float value = interleaved ? row[2 * j + 1] : row[inner + j];
-          g[i * inner + j] = clamped_swiglu(gate, value, args.alpha, args.limit);
-        }
-      }
-      matmul(down, expert, g.data(), count, out.data());
-      for (int64_t i = 0; i < count; ++i) {
-        add_lora(args.down, batch.adapter[mine[i] / args.top_k], expert, &g[i * inner],
-                 &out[i * hidden]);
-        for (int64_t j = 0; j < hidden; ++j)
-          y[mine[i] * hidden + j] = args.weight[mine[i]] * out[i * hidden + j];
-      }
-    });
-    for (int64_t p = 0; p < pairs; ++p) {
-      for (int64_t j = 0; j < hidden; ++j)
-        args.residual[p / args.top_k * hidden + j] += y[p * hidden + j];
-    }
+    reference::experts(pool_, batch, args, add_lora);
   }
 
   void head(const Batch& batch, const HeadArgs& args) override {
@@ -236,7 +188,7 @@ class ReferenceKernels : public Kernels {
     for (int r = 0; r < batch.logit_count; ++r) {
       rms_norm(args.residual + batch.logit_rows[r] * hidden, args.norm, hidden, &x[r * hidden]);
     }
-    matmul(linear, 0, x.data(), batch.logit_count, args.logits);
+    matmul(weights_of(args.head), 0, x.data(), batch.logit_count, args.logits, &pool_);
     for (int r = 0; r < batch.logit_count; ++r) {
       add_lora(args.head, batch.adapter[batch.logit_rows[r]], 0, &x[r * hidden],
                args.logits + r * vocab);
@@ -244,36 +196,9 @@ class ReferenceKernels : public Kernels {
   }
 
  private:
-  // y[i, o] = W[o, :] . x[i, :] + bias[o], i < count. Each weight row is decoded once.
-  void matmul(const StoredLinear& linear, int expert, const float* x, int64_t count, float* y) {
-    const int64_t in = linear.spec->in, out = linear.spec->out;
-    // Transposed, so that the inner loop runs over independent sums; each keeps its order.
-    std::vector<float> xt(in * count);
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t c = 0; c < in; ++c) xt[c * count + i] = x[i * in + c];
-    }
-    auto row_of = [&](int64_t o, int) {
-      std::vector<float> w(in);
-      std::vector<double> sum(count, 0.0);
-      const StoredRow row = stored_row(linear, expert, o);
-      decode_row(*linear.format, *row.matrix, row.row, w.data());
-      for (int64_t c = 0; c < in; ++c) {
-        for (int64_t i = 0; i < count; ++i) sum[i] += double{w[c]} * xt[c * count + i];
-      }
-      const float bias = stored_bias(linear, expert, o);
-      for (int64_t i = 0; i < count; ++i) y[i * out + o] = static_cast<float>(sum[i] + bias);
-    };
-    if (linear.experts.size() > 1) {
-      for (int64_t o = 0; o < out; ++o)
-        row_of(o, 0);  // already inside a parallel loop over experts
-    } else {
-      pool_.run(out, 16, row_of);
-    }
-  }
-
   void dense(const Batch& batch, const Linear& linear, const float* x, float* y) {
     const StoredLinear& s = stored(linear);
-    matmul(s, 0, x, batch.tokens, y);
+    matmul(weights_of(linear), 0, x, batch.tokens, y, &pool_);
     for (int64_t t = 0; t < batch.tokens; ++t) {
       add_lora(linear, batch.adapter[t], 0, x + t * s.spec->in, y + t * s.spec->out);
     }

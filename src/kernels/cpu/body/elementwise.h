@@ -54,6 +54,26 @@ inline typename I::F load_bf16_part(const uint16_t* x, int64_t count) {
   return I::load_bf16(v);
 }
 
+// The largest magnitude of `count` values; NaN where one is no finite number.
+template <class I>
+inline float largest_magnitude(const float* x, int64_t count) {
+  using F = typename I::F;
+  F max = I::zero(), poison = I::zero();
+  for (int64_t i = 0; i < count; i += kRows) {
+    const F v = load_part<I>(x + i, count - i);
+    max = I::max(max, I::max(v, I::sub(I::zero(), v)));
+    poison = I::add(poison, I::sub(v, v));
+  }
+  float lanes[kRows], bad[kRows], largest = 0, sum = 0;
+  I::store(lanes, max);
+  I::store(bad, poison);
+  for (int i = 0; i < kRows; ++i) {
+    largest = lanes[i] > largest ? lanes[i] : largest;
+    sum += bad[i];
+  }
+  return largest + sum;
+}
+
 template <class I>
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
   typename I::F sum = I::zero();
@@ -65,7 +85,7 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   for (int64_t i = 0; i < n; ++i) out[i] = weight[i] * (x[i] * scale);
 }
 
-void rope(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin) {
+inline void rope(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin) {
   const int half = rotary / 2;
   for (int h = 0; h < heads; ++h) {
     float* head = x + int64_t{h} * head_dim;
@@ -119,8 +139,9 @@ void clamped_swiglu(const float* row, int64_t count, float alpha, float limit, f
   const F one = I::broadcast(1.0f), top = I::broadcast(limit), bottom = I::broadcast(-limit);
   const F minus_alpha = I::broadcast(-alpha);
   for (int64_t i = 0; i < count; i += kRows) {
-    const F gate = I::min(I::load(row + 2 * i), top);
-    const F up = I::max(I::min(I::load(row + 2 * i + kRows), top), bottom);
+    // The values stand second, where the instructions hand NaN on.
+    const F gate = I::min(top, I::load(row + 2 * i));
+    const F up = I::max(bottom, I::min(top, I::load(row + 2 * i + kRows)));
     const F sigmoid = I::div(one, I::add(one, exp<I>(I::mul(minus_alpha, gate))));
     const F value = I::mul(I::mul(I::add(up, one), gate), sigmoid);
     if (count - i >= kRows) {

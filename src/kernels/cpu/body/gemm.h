@@ -238,12 +238,31 @@ void gemm_element(const GemmItem& item) {
   }
 }
 
-template <class I>
-void gemm(const GemmItem& item) {
-  const PackedWeights& w = *item.weights;
+// Zeroes the sums; returns the tokens of all tiles.
+inline int start_sums(const GemmItem& item) {
   int tokens = 0;
   for (int i = 0; i < item.tile_count; ++i) tokens += item.tiles[i].tokens;
   for (int64_t i = 0; i < int64_t{tokens} * kBlockRows; ++i) item.acc[i] = 0.0f;
+  return tokens;
+}
+
+template <class I>
+void apply_row_factor(const GemmItem& item, int tokens) {
+  const float* factor = item.weights->group_row_scale(item.expert, item.group);
+  if (!factor) return;
+  for (int r = 0; r < item.groups; ++r) {
+    const typename I::F f = I::load(factor + r * kRows);
+    for (int t = 0; t < tokens; ++t) {
+      float* a = item.acc + int64_t{t} * kBlockRows + r * kRows;
+      I::store(a, I::mul(I::load(a), f));
+    }
+  }
+}
+
+template <class I>
+void gemm(const GemmItem& item) {
+  const PackedWeights& w = *item.weights;
+  const int tokens = start_sums(item);
   switch (w.format->element) {
     case Element::kF32:
       gemm_element<I, Element::kF32>(item);
@@ -264,20 +283,12 @@ void gemm(const GemmItem& item) {
         gemm_element<I, Element::kE2M1>(item);
       break;
   }
-  const float* factor = w.group_row_scale(item.expert, item.group);
-  if (!factor) return;
-  for (int r = 0; r < item.groups; ++r) {
-    const typename I::F f = I::load(factor + r * kRows);
-    for (int t = 0; t < tokens; ++t) {
-      float* a = item.acc + int64_t{t} * kBlockRows + r * kRows;
-      I::store(a, I::mul(I::load(a), f));
-    }
-  }
+  apply_row_factor<I>(item, tokens);
 }
 
 template <class I>
-size_t panel_bytes(int64_t padded_in, int tokens) {
-  return static_cast<size_t>(padded_in) * tokens * sizeof(float);
+size_t panel_bytes(const PackedWeights& weights, int tokens) {
+  return static_cast<size_t>(weights.padded_in) * tokens * sizeof(float);
 }
 
 inline uint32_t to_bf16_bits(float value) {
@@ -288,12 +299,15 @@ inline uint32_t to_bf16_bits(float value) {
 }
 
 template <class I>
-void pack_tile(const float* const* rows, int tokens, int64_t in, Element element, void* panel) {
-  const int64_t padded = (in + kGroup - 1) / kGroup * kGroup;
+void pack_tile(const TileRows& tile) {
+  const int64_t in = tile.weights->in, padded = tile.weights->padded_in;
+  const int tokens = tile.tokens;
+  const float* const* rows = tile.rows;
+  const Element element = tile.weights->format->element;
   if (I::kDot &&
       (element == Element::kBF16 || element == Element::kE2M1 || element == Element::kE4M3)) {
     const int half = codes_per_word(element) / 2;
-    auto* out = static_cast<uint32_t*>(panel);
+    auto* out = static_cast<uint32_t*>(tile.panel);
     for (int64_t c = 0; c < padded; c += 2 * half) {
       for (int j = 0; j < half; ++j) {
         for (int t = 0; t < tokens; ++t) {
@@ -305,7 +319,7 @@ void pack_tile(const float* const* rows, int tokens, int64_t in, Element element
     }
     return;
   }
-  auto* out = static_cast<float*>(panel);
+  auto* out = static_cast<float*>(tile.panel);
   for (int t = 0; t < tokens; ++t) {
     for (int64_t c = 0; c < in; ++c) out[c * tokens + t] = rows[t][c];
     for (int64_t c = in; c < padded; ++c) out[c * tokens + t] = 0.0f;

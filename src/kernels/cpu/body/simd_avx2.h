@@ -56,6 +56,18 @@ struct Avx2 {
             _mm256_castsi256_ps(
                 _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.hi), bias), 23))};
   }
+  static F power_of_two_part(F a) {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000));
+    return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
+  }
+  // 16 whole numbers of at most 127.
+  static void store_bytes(int8_t* p, F a) {
+    const __m256i words = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)), 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(p),
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
   static F load_bf16(const uint16_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm256_castsi256_ps(

@@ -42,6 +42,15 @@ struct Avx512 {
     return {_mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
   }
+  static F power_of_two_part(F a) {
+    return {_mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7f800000)))};
+  }
+  // 16 whole numbers of at most 127.
+  static void store_bytes(int8_t* p, F a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
+  }
   static F load_bf16(const uint16_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16))};

@@ -1,0 +1,253 @@
+// The expert stage in every form of moe_backends, on every kernels row of this CPU: against plain
+// loops that quantize alike, against plain loops that do not quantize, and the proof that adapters
+// read unquantized activations at both seams.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/moe_backends.h"
+#include "kernels/reference/reference_kernels.h"
+#include "kernels/select.h"
+#include "tests/kernels/op_case.h"
+
+namespace lk::test {
+namespace {
+
+struct Row {
+  std::string name;
+  bool supported;
+  std::unique_ptr<Kernels> (*make)(int threads);
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> rows;
+  for (const KernelsRow& row : kernels_table()) {
+    if (row.name == "reference") continue;
+    rows.push_back({std::string(row.name), row.supported(), row.make});
+    if (row.name == "avx512")
+      rows.push_back({"avx512_without_vnni", row.supported(), make_avx512_kernels_without_vnni});
+  }
+  return rows;
+}
+
+struct Shape {
+  int experts, top_k;
+  int64_t hidden, inner;
+};
+const Shape kShapes[] = {{8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 96}, {3, 1, 32, 17}};
+
+bool has_width(const Format& format, int64_t in) {
+  return format.scale == ScaleCodec::kNone || format.scale == ScaleCodec::kFloat ||
+         in % format.group_cols == 0;
+}
+
+// Rows of moe_backends that compute differently from plain loops over unquantized activations.
+std::vector<const MoeBackend*> backends_of(const Format& format) {
+  std::vector<const MoeBackend*> found;
+  for (const MoeBackend& backend : moe_backends()) {
+    const auto& elements = backend.elements;
+    if (std::find(elements.begin(), elements.end(), format.element) != elements.end())
+      found.push_back(&backend);
+  }
+  return found;
+}
+
+// Against plain loops that do not quantize.
+double tolerance(const MoeBackend& backend, const std::string& kernels) {
+  if (kernels == "avx512bf16" && backend.form.activations == ActivationForm::kUnquantized)
+    return 4.6e-3;
+  if (backend.form.int8_weights) return 2.5e-2;
+  switch (backend.form.activations) {
+    case ActivationForm::kUnquantized:
+      return 3e-3;
+    case ActivationForm::kInt8:
+      return 1.5e-2;
+    case ActivationForm::kE4M3:
+      return 5e-2;
+  }
+  return 0;
+}
+
+const std::vector<int> kUpRanks = {1, 0, 16, 3}, kDownRanks = {2, 0, 33, 4};
+
+// One expert layer with its adapters, and routing for up to kTokens tokens.
+struct Case {
+  static constexpr int kTokens = 40;
+  Shape shape;
+  RandomLinear up, down;
+  std::vector<std::unique_ptr<RandomLora>> up_adapters, down_adapters;
+  std::vector<float> x, weight;
+  std::vector<int32_t> expert;
+  std::unique_ptr<Owned> batch;
+
+  Case(Rng& rng, const Format& format, const Shape& s, RowOrder order, bool bias = true)
+      : shape(s),
+        up(rng, format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order, bias),
+        down(rng, format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, bias),
+        up_adapters(adapters_for(rng, up.spec, kUpRanks)),
+        down_adapters(adapters_for(rng, down.spec, kDownRanks)),
+        x(rng.floats(kTokens * s.hidden, 2.0f)),
+        batch(single_tokens(rng, kTokens, static_cast<int>(kUpRanks.size()))) {
+    for (int t = 0; t < kTokens; ++t) {
+      std::vector<int> all(s.experts);
+      std::iota(all.begin(), all.end(), 0);
+      for (int k = 0; k < s.top_k; ++k) {
+        // In the larger models expert 0 is left without any token.
+        const int first = s.experts > 8 ? 1 : 0;
+        const int at = first + rng.below(static_cast<int>(all.size()) - first);
+        expert.push_back(all[at]);
+        all.erase(all.begin() + at);
+        weight.push_back(0.1f + 0.01f * static_cast<float>(rng.below(90)));
+      }
+    }
+  }
+
+  std::vector<float> run(Kernels& kernels, const ProductForm& form, int tokens) {
+    const Packed packed_up(kernels, up, up_adapters, form);
+    const Packed packed_down(kernels, down, down_adapters, form);
+    batch->batch.tokens = tokens;
+    std::vector<float> out(tokens * shape.hidden, 0.0f);
+    kernels.experts(batch->batch, {.x = x.data(),
+                                   .expert = expert.data(),
+                                   .weight = weight.data(),
+                                   .experts = shape.experts,
+                                   .top_k = shape.top_k,
+                                   .intermediate = static_cast<int>(shape.inner),
+                                   .up = packed_up.linear,
+                                   .down = packed_down.linear,
+                                   .activation = Activation::kClampedSwiGlu,
+                                   .alpha = 1.702f,
+                                   .limit = 7.0f,
+                                   .residual = out.data()});
+    return out;
+  }
+};
+
+class MoeForms : public testing::TestWithParam<Row> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().supported) GTEST_SKIP() << GetParam().name << " is only compiled on this CPU";
+    // ops_test shows what several threads do; waiting for each other is most of their time here.
+    fast_ = GetParam().make(1);
+    reference_ = make_reference_kernels(1);
+  }
+  std::unique_ptr<Kernels> fast_, reference_;
+};
+
+TEST_P(MoeForms, AgreesWithPlainLoops) {
+  Rng rng(21);
+  for (const Format* format : all_formats()) {
+    for (const MoeBackend* backend : backends_of(*format)) {
+      double worst = 0, worst_alike = 0;
+      for (const Shape& shape : kShapes) {
+        if (!has_width(*format, shape.hidden) || !has_width(*format, shape.inner)) continue;
+        const bool stacked = shape.hidden % 64 == 0;
+        Case c(rng, *format, shape,
+               stacked ? RowOrder::kStackedGateUp : RowOrder::kInterleavedGateUp);
+        // Static scales take part where whole rows share one.
+        for (auto& parts : c.up.stored.experts) parts[0].input_scale = 0.02f;
+        ProductForm alike = backend->form;
+        alike.plain_loops = false;
+        const auto expected = c.run(*reference_, {}, Case::kTokens);
+        const auto quantized = c.run(*reference_, alike, Case::kTokens);
+        const auto got = c.run(*fast_, backend->form, Case::kTokens);
+        worst = std::max(worst, distance(got, expected));
+        worst_alike = std::max(worst_alike, distance(got, quantized));
+        for (int tokens : {1, 17}) {
+          const auto part = c.run(*fast_, backend->form, tokens);
+          EXPECT_EQ(0, std::memcmp(part.data(), got.data(), part.size() * sizeof(float)))
+              << backend->name << " " << format->name << ": other bits with " << tokens;
+        }
+      }
+      EXPECT_LT(worst, tolerance(*backend, GetParam().name)) << backend->name << " " << format->name;
+      EXPECT_LT(worst_alike, GetParam().name == "avx512bf16" ? 4.6e-3 : 3e-3)
+          << backend->name << " " << format->name;
+      std::printf("%-20s %-14s %-14s %.2e of unquantized, %.2e of the same rounding\n",
+                  GetParam().name.c_str(), std::string(backend->name).c_str(),
+                  std::string(format->name).c_str(), worst, worst_alike);
+    }
+  }
+}
+
+// With all codes and biases of the base zero the output is the adapters' alone: seam 1 reads x,
+// seam 2 reads g, and neither may be rounded.
+void adapter_alone(const Row& row, Kernels& fast, Kernels& reference, bool outliers) {
+  Rng rng(22);
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Case c(rng, *format, {4, 2, 128, 96}, RowOrder::kInterleavedGateUp, false);
+      for (RandomLinear* linear : {&c.up, &c.down})
+        std::fill(linear->codes.begin(), linear->codes.end(), std::byte{0});
+      if (outliers) {
+        // Where A is zero an outlier changes nothing but what it does to its neighbours' rounding.
+        for (size_t i = 0; i < c.x.size(); i += 16) c.x[i] *= 100.0f;
+        for (auto& adapter : c.up_adapters) {
+          for (size_t e = 0; adapter && e < adapter->a.size(); ++e) {
+            for (size_t i = 0; i < adapter->a[e].size(); i += 16) adapter->a[e][i] = 0;
+          }
+        }
+      }
+      const auto expected = c.run(reference, {}, Case::kTokens);
+      const auto got = c.run(fast, backend->form, Case::kTokens);
+      EXPECT_LT(distance(got, expected), row.name == "avx512bf16" ? 3e-3 : 1e-5)
+          << backend->name << " " << format->name;
+    }
+  }
+}
+
+TEST_P(MoeForms, AdaptersReadUnquantizedActivations) {
+  adapter_alone(GetParam(), *fast_, *reference_, false);
+}
+
+TEST_P(MoeForms, OutliersOfTheBaseDoNotReachAdapters) {
+  adapter_alone(GetParam(), *fast_, *reference_, true);
+}
+
+// Adapters in a batch change no bit of tokens without one.
+TEST_P(MoeForms, BaseKeepsItsBitsBesideAdapters) {
+  Rng rng(23);
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Case c(rng, *format, {8, 2, 64, 96}, RowOrder::kStackedGateUp);
+      const auto mixed = c.run(*fast_, backend->form, Case::kTokens);
+      const std::vector<int32_t> adapters = c.batch->adapter;
+      std::fill(c.batch->adapter.begin(), c.batch->adapter.end(), -1);
+      c.up_adapters.clear();
+      c.down_adapters.clear();
+      const auto base = c.run(*fast_, backend->form, Case::kTokens);
+      int without = 0;
+      for (int t = 0; t < Case::kTokens; ++t) {
+        if (adapters[t] >= 0) continue;
+        ++without;
+        EXPECT_EQ(0, std::memcmp(&mixed[t * c.shape.hidden], &base[t * c.shape.hidden],
+                                 c.shape.hidden * sizeof(float)))
+            << backend->name << " " << format->name << " token " << t;
+      }
+      EXPECT_GT(without, 0);
+    }
+  }
+}
+
+// A value that is no number must not become one by rounding.
+TEST_P(MoeForms, NanStaysNan) {
+  Rng rng(24);
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Case c(rng, *format, {4, 2, 64, 96}, RowOrder::kInterleavedGateUp);
+      c.x[5] = std::nanf("");
+      const auto got = c.run(*fast_, backend->form, 2);
+      EXPECT_TRUE(std::isnan(got[0])) << backend->name << " " << format->name;
+      EXPECT_FALSE(std::isnan(got[c.shape.hidden])) << backend->name << " " << format->name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, MoeForms, testing::ValuesIn(rows()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lk::test
