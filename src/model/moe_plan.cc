@@ -56,16 +56,17 @@ Result<std::vector<MoeGroup>> plan_moe(const StoredModel& stored, const LinearTa
       groups.back().last_layer = layer;
       continue;
     }
-    MoeGroup group{.first_layer = layer, .last_layer = layer, .needs = needs, .choice = {}};
-    auto choice = choose_moe_backend(needs, options.backend);
+    groups.push_back({.first_layer = layer, .last_layer = layer, .needs = needs, .choice = {}});
+  }
+  for (MoeGroup& group : groups) {
+    auto choice = choose_moe_backend(group.needs, options.backend);
     if (!choice) {
       // A name that does not exist is nobody's layer's fault.
       if (choice.error().kind == ErrorKind::kInvalid) return tl::unexpected<Error>(choice.error());
-      return unsupported("{} ({} experts): {}", layers_of(group), formats_of(needs),
+      return unsupported("{} ({} experts): {}", layers_of(group), formats_of(group.needs),
                          choice.error().message);
     }
     group.choice = *std::move(choice);
-    groups.push_back(std::move(group));
   }
   return groups;
 }
