@@ -1,7 +1,8 @@
 // The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4) in any format, on every
-// backend that takes it: 1, 8 and 16 tokens against read bandwidth, 256 against the arithmetic peak,
-// with eight rank-16 adapters and without; backends and adapters alternate on the same routing.
-// Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none] [backend, all if none]
+// backend that takes it: 1, 8 and 16 tokens against read bandwidth, 256 against the arithmetic
+// peak, with eight rank-16 adapters and without; backends and adapters alternate on the same
+// routing. Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none] [backend, all if
+// none]
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -247,8 +248,7 @@ int main(int argc, char** argv) {
                     std::string(c.backend->name).c_str(), 1e6 * base * distinct, rate,
                     100 * rate / limits.read_gb_s, 100 * (adapted / base - 1));
       } else {
-        const double rate =
-            2.0 * 3 * kHidden * kInner * kTopK * tokens / (base * distinct) * 1e-9;
+        const double rate = 2.0 * 3 * kHidden * kInner * kTopK * tokens / (base * distinct) * 1e-9;
         std::printf("%-6d %-15s %9.0f %5.0fGF/s %6.1f%% %+7.1f%%\n", tokens,
                     std::string(c.backend->name).c_str(), 1e6 * base * distinct, rate,
                     100 * rate / limits.peak_gflop_s(), 100 * (adapted / base - 1));

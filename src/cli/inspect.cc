@@ -205,9 +205,8 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   LK_ASSIGN_OR_RETURN(const DecoderSpec spec, row->decoder(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, table));
   LK_ASSIGN_OR_RETURN(const std::unique_ptr<Kernels> made, make_kernels(flags.kernels, 1));
-  LK_ASSIGN_OR_RETURN(
-      const std::vector<MoeGroup> moe,
-      plan_moe(stored, table, spec, made->name(), moe_options(flags, /*lora=*/true)));
+  LK_ASSIGN_OR_RETURN(const std::vector<MoeGroup> moe, plan_moe(stored, table, spec, made->name(),
+                                                                moe_options(flags, /*lora=*/true)));
   size_t adapter_bytes = 0;
   LK_ASSIGN_OR_RETURN(OrderedJson adapter_rows,
                       adapters(lora, table, flags.adapter_options, adapter_bytes));

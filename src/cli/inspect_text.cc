@@ -111,12 +111,13 @@ std::string inspect_text(const OrderedJson& report) {
   for (const OrderedJson& group : report["moe"]) {
     const size_t first = size(group["first_layer"]), last = size(group["last_layer"]);
     const std::string up = text(group["up_format"]), down = text(group["down_format"]);
-    out += fmt::format("\nexperts of layer{} ({})\n",
-                       first == last ? fmt::format(" {}", first) : fmt::format("s {}-{}", first, last),
-                       up == down ? up : up + " and " + down);
+    out +=
+        fmt::format("\nexperts of layer{} ({})\n",
+                    first == last ? fmt::format(" {}", first) : fmt::format("s {}-{}", first, last),
+                    up == down ? up : up + " and " + down);
     for (const OrderedJson& row : group["backends"]) {
-      out += fmt::format("{} {:<14} {}\n", row["chosen"].get<bool>() ? "*" : " ",
-                         text(row["name"]), text(row["reason"]));
+      out += fmt::format("{} {:<14} {}\n", row["chosen"].get<bool>() ? "*" : " ", text(row["name"]),
+                         text(row["reason"]));
     }
   }
   if (!report["adapters"].empty()) out += "\nadapters\n";

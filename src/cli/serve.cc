@@ -167,7 +167,8 @@ Result<int> serve(const ServeOptions& options) {
 
   const MachineLimits limits = machine_limits();
   const int threads = options.threads > 0 ? options.threads : limits.cpus;
-  LK_ASSIGN_OR_RETURN(ModelParts parts, load_model_parts(flags, /*lora=*/true, threads, options.max_loras));
+  LK_ASSIGN_OR_RETURN(ModelParts parts,
+                      load_model_parts(flags, /*lora=*/true, threads, options.max_loras));
   LK_ASSIGN_OR_RETURN(ServedModel served, served_model(options, flags.model, parts));
   LK_ASSIGN_OR_RETURN(const MemoryPlan memory, memory_plan(options, *parts.model, limits));
 

@@ -91,8 +91,7 @@ void add_model(CLI::App& app, ServeOptions& o) {
   add.value("--kernels", o.model.kernels,
             "Kernels to run on, a name that `lorikeet inspect` lists; default: LORIKEET_KERNELS, "
             "or the best");
-  add.value("--moe-backend", o.model.moe_backend,
-            kMoeBackendHelp)->default_str("auto");
+  add.value("--moe-backend", o.model.moe_backend, kMoeBackendHelp)->default_str("auto");
   add.value("--activations", o.activations, kActivationsHelp)
       ->check(CLI::IsMember({"bf16", "8bit"}));
   add.value("--kv-dtype", o.kv_dtype, "Number format of the KV cache")

@@ -19,7 +19,8 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_flags(options.model.lora));
   std::unique_ptr<Session> session(new Session);
   const int slots = std::min<int>(kMostSlots, static_cast<int>(lora.size()));
-  LK_ASSIGN_OR_RETURN(session->parts_, load_model_parts(options.model, !lora.empty(), options.threads, slots));
+  LK_ASSIGN_OR_RETURN(session->parts_,
+                      load_model_parts(options.model, !lora.empty(), options.threads, slots));
   LK_RETURN_IF_ERROR(session->load_adapters(options, lora));
 
   EngineOptions engine_options;

@@ -26,16 +26,16 @@ struct MoeNeeds {
   bool gated = true;
   bool bias = false;
   int64_t hidden = 0, intermediate = 0;
-  bool lora = true;  // adapters may come
-  int max_rank = 0;  // of theirs
+  bool lora = true;                                // adapters may come
+  int max_rank = 0;                                // of theirs
   std::optional<ActivationPrecision> activations;  // not set: bf16, or what a named backend has
 };
 
 struct MoeBackend {
   std::string_view name;
-  std::string_view what;                      // in words, for inspect
-  std::span<const std::string_view> kernels;  // rows of kernels_table() it runs on
-  std::span<const Element> elements;          // of weights
+  std::string_view what;              // in words, for inspect
+  std::string_view not_on = {};       // row of kernels_table() on which it does not run
+  std::span<const Element> elements;  // of weights
   ProductForm form;
   std::span<const Activation> activations;
   bool gated = true, ungated = false;

@@ -3,10 +3,34 @@
 #include <cstdlib>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/reference/reference_kernels.h"
 
 namespace lk {
+
+// Each is defined in its own kernels/cpu/isa_<name>.cc.
+namespace cpu {
+extern const CpuIsa kIsaAvx2, kIsaAvx512, kIsaAvx512Bf16;
+extern const CpuProduct kInt8Avx512Vnni;
+}  // namespace cpu
+
 namespace {
+
+template <const cpu::CpuIsa& kIsa>
+std::unique_ptr<Kernels> make_cpu(int threads) {
+  return make_cpu_kernels(kIsa, threads);
+}
+
+// With VNNI's byte products where the CPU has them: sums of whole numbers, so the same bits.
+std::unique_ptr<Kernels> make_avx512(int threads) {
+  static const cpu::CpuIsa with_vnni = [] {
+    cpu::CpuIsa isa = cpu::kIsaAvx512;
+    isa.products[static_cast<int>(ActivationForm::kInt8)] = cpu::kInt8Avx512Vnni;
+    return isa;
+  }();
+  return make_cpu_kernels(__builtin_cpu_supports("avx512vnni") ? with_vnni : cpu::kIsaAvx512,
+                          threads);
+}
 
 bool always() { return true; }
 
@@ -32,9 +56,9 @@ bool by_name_only() { return false; }
 
 constexpr KernelsRow kRows[] = {
     {"avx512bf16", "AVX-512 F/BW/VL/DQ, BF16 and VNNI", has_avx512bf16, by_name_only,
-     make_avx512bf16_kernels},
-    {"avx512", "AVX-512 F/BW/VL/DQ", has_avx512, always, make_avx512_kernels},
-    {"avx2", "AVX2, FMA and F16C", has_avx2, always, make_avx2_kernels},
+     make_cpu<cpu::kIsaAvx512Bf16>},
+    {"avx512", "AVX-512 F/BW/VL/DQ", has_avx512, always, make_avx512},
+    {"avx2", "AVX2, FMA and F16C", has_avx2, always, make_cpu<cpu::kIsaAvx2>},
     {"reference", "nothing", always, always, make_reference_kernels},
 };
 

@@ -27,8 +27,8 @@ struct DecoderParts {
   std::unique_ptr<Kernels> kernels;
   std::vector<std::unique_ptr<Weights>> weights;    // by index in table->linears
   std::map<std::string, std::vector<float>> plain;  // by name
-  bool keeps_views = false;              // some weights are views of the checkpoint
-  std::optional<Checkpoint> checkpoint;  // kept where they are
+  bool keeps_views = false;                         // some weights are views of the checkpoint
+  std::optional<Checkpoint> checkpoint;             // kept where they are
 };
 
 class Decoder : public Model {

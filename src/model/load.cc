@@ -98,8 +98,9 @@ Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable t
   LK_ASSIGN_OR_RETURN(parts.info.eos_token_ids, checkpoint.config().eos_token_ids());
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, *parts.table));
   parts.info.warnings = stored.warnings;
-  LK_ASSIGN_OR_RETURN(const std::vector<MoeGroup> moe,
-                      plan_moe(stored, *parts.table, parts.spec, parts.kernels->name(), options.moe));
+  LK_ASSIGN_OR_RETURN(
+      const std::vector<MoeGroup> moe,
+      plan_moe(stored, *parts.table, parts.spec, parts.kernels->name(), options.moe));
   for (const MoeGroup& group : moe) parts.info.moe_plan.push_back(describe(group));
   try {
     LK_RETURN_IF_ERROR(pack_weights(checkpoint, stored, moe, options, parts));

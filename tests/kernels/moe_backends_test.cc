@@ -1,5 +1,5 @@
-// The oracle: what it chooses for every format and kernels row, what it says of the others, and that
-// nothing but the layer's needs enters.
+// The oracle: what it chooses for every format and kernels row, what it says of the others, and
+// that nothing but the layer's needs enters.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -80,8 +80,7 @@ TEST(MoeBackends, NameIsHonouredOrRefusedInWords) {
             "cpu-w8a8-int8, cpu-w16, reference");
   needs.kernels = "reference";
   EXPECT_EQ(chosen(needs, "cpu-w16"),
-            "--moe-backend cpu-w16 needs kernels avx512bf16, avx512, avx2, and these are "
-            "reference");
+            "--moe-backend cpu-w16 does not run on the reference kernels");
   needs.kernels = "avx2";
   needs.activations = ActivationPrecision::kBF16;
   EXPECT_EQ(chosen(needs, "cpu-w4a8"),
@@ -173,10 +172,12 @@ TEST(MoeBackends, CapabilitiesThatFailAreNamed) {
 
 // Whoever chooses kernels by a format's name goes around the table.
 TEST(MoeBackends, NobodyElseNamesAFormat) {
-  const std::regex names(R"(kFormat(F32|F16|BF16|Fp8|Mxfp|Nvfp)|"(mxfp4|mxfp8|nvfp4|fp8)[a-z0-9-]*")");
+  const std::regex names(
+      R"(kFormat(F32|F16|BF16|Fp8|Mxfp|Nvfp)|"(mxfp4|mxfp8|nvfp4|fp8)[a-z0-9-]*")");
   const std::filesystem::path src = std::filesystem::path(LK_SOURCE_DIR) / "src";
   int files = 0;
-  for (const char* room : {"kernels", "backend", "model", "adapters", "cache", "engine", "server"}) {
+  for (const char* room :
+       {"kernels", "backend", "model", "adapters", "cache", "engine", "server"}) {
     if (!std::filesystem::exists(src / room)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(src / room)) {
       if (!entry.is_regular_file()) continue;

@@ -6,10 +6,15 @@
 #include <numeric>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/moe_backends.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/select.h"
 #include "tests/kernels/op_case.h"
+
+namespace lk::cpu {
+extern const CpuIsa kIsaAvx512;
+}
 
 namespace lk::test {
 namespace {
@@ -26,7 +31,8 @@ std::vector<Row> rows() {
     if (row.name == "reference") continue;
     rows.push_back({std::string(row.name), row.supported(), row.make});
     if (row.name == "avx512")
-      rows.push_back({"avx512_without_vnni", row.supported(), make_avx512_kernels_without_vnni});
+      rows.push_back({"avx512_without_vnni", row.supported(),
+                      [](int threads) { return make_cpu_kernels(cpu::kIsaAvx512, threads); }});
   }
   return rows;
 }
@@ -160,7 +166,8 @@ TEST_P(MoeForms, AgreesWithPlainLoops) {
               << backend->name << " " << format->name << ": other bits with " << tokens;
         }
       }
-      EXPECT_LT(worst, tolerance(*backend, GetParam().name)) << backend->name << " " << format->name;
+      EXPECT_LT(worst, tolerance(*backend, GetParam().name))
+          << backend->name << " " << format->name;
       EXPECT_LT(worst_alike, GetParam().name == "avx512bf16" ? 4.6e-3 : 3e-3)
           << backend->name << " " << format->name;
       std::printf("%-20s %-14s %-14s %.2e of unquantized, %.2e of the same rounding\n",

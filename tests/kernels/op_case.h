@@ -82,7 +82,7 @@ struct Packed {
 };
 
 inline std::vector<std::unique_ptr<RandomLora>> adapters_for(Rng& rng, const LinearSpec& spec,
-                                                      const std::vector<int>& ranks) {
+                                                             const std::vector<int>& ranks) {
   std::vector<std::unique_ptr<RandomLora>> adapters;
   for (int rank : ranks) {
     if (rank == 0) {

@@ -32,7 +32,8 @@ void add_lora_plainly(const Linear& linear, int slot, int expert, const float* x
   const LinearSpec& spec = *reference::weights_of(linear).linear.spec;
   std::vector<double> z(pair->rank, 0.0);
   for (int r = 0; r < pair->rank; ++r) {
-    for (int64_t i = 0; i < spec.in; ++i) z[r] += double{x[i]} * bf16_to_f32(pair->a[r * spec.in + i]);
+    for (int64_t i = 0; i < spec.in; ++i)
+      z[r] += double{x[i]} * bf16_to_f32(pair->a[r * spec.in + i]);
     z[r] *= pair->scale;
   }
   for (int64_t group = 0; group < row_group_count(spec.out, spec.row_order); ++group) {
@@ -314,23 +315,8 @@ class CpuKernels : public Kernels {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_avx2_kernels(int threads) {
-  return std::make_unique<CpuKernels>(kIsaAvx2, threads);
-}
-std::unique_ptr<Kernels> make_avx512_kernels(int threads) {
-  static const CpuIsa with_vnni = [] {
-    CpuIsa isa = kIsaAvx512;
-    isa.products[static_cast<int>(ActivationForm::kInt8)] = kInt8Avx512Vnni;
-    return isa;
-  }();
-  const bool vnni = __builtin_cpu_supports("avx512vnni");
-  return std::make_unique<CpuKernels>(vnni ? with_vnni : kIsaAvx512, threads);
-}
-std::unique_ptr<Kernels> make_avx512_kernels_without_vnni(int threads) {
-  return std::make_unique<CpuKernels>(kIsaAvx512, threads);
-}
-std::unique_ptr<Kernels> make_avx512bf16_kernels(int threads) {
-  return std::make_unique<CpuKernels>(kIsaAvx512Bf16, threads);
+std::unique_ptr<Kernels> make_cpu_kernels(const CpuIsa& isa, int threads) {
+  return std::make_unique<CpuKernels>(isa, threads);
 }
 
 }  // namespace lk

@@ -97,8 +97,4 @@ struct CpuIsa {
   void (*attention)(const AttentionItem&);
 };
 
-extern const CpuIsa kIsaAvx2, kIsaAvx512, kIsaAvx512Bf16;
-// Int8 products for kIsaAvx512 where the CPU has VNNI.
-extern const CpuProduct kInt8Avx512Vnni;
-
 }  // namespace lk::cpu

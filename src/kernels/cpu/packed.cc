@@ -204,7 +204,8 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, const Pr
     packed->scale_lines = ceil_div(packed->padded_in, channels);
     packed->scales = AlignedBuffer(groups * packed->scale_stride());
   }
-  if (!form.int8_weights && has_row_factor(*linear.format)) packed->row_scale.assign(groups * kRows, 0.0f);
+  if (!form.int8_weights && has_row_factor(*linear.format))
+    packed->row_scale.assign(groups * kRows, 0.0f);
   if (linear.bias.data) packed->bias.assign(groups * kRows, 0.0f);
 
   for (int e = 0; e < packed->experts; ++e) packed->input_scale.push_back(input_scale(linear, e));

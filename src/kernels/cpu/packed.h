@@ -48,7 +48,7 @@ struct PackedWeights : Weights {
   int64_t scale_lines = 0;  // groups of channels that have a scale, of one row
   AlignedBuffer codes;      // [experts][row_groups][words][16] uint32
   AlignedBuffer scales;     // [experts][row_groups][scale_lines][16] uint8 or float; may be empty
-  std::vector<float> row_scale;  // [experts][row_groups * 16]; empty without
+  std::vector<float> row_scale;    // [experts][row_groups * 16]; empty without
   std::vector<float> input_scale;  // [experts] of static activations, 0: none
   std::vector<float> bias;  // [experts][row_groups * 16], in packed row order; empty without bias
   StoredMatrix table;       // row_major only: views of `codes` and `scales`

@@ -33,8 +33,8 @@ struct BytesAvx2 {
   static Bytes decode(const uint32_t* line) {
     const auto half = [](__m256i w) {
       if constexpr (C == ByteCodec::kInt8) return w;
-      const __m256i table = _mm256_broadcastsi128_si256(
-          _mm_load_si128(reinterpret_cast<const __m128i*>(kE2m1Bytes)));
+      const __m256i table =
+          _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kE2m1Bytes)));
       const __m256i nibbles =
           _mm256_and_si256(J == 0 ? w : _mm256_srli_epi32(w, 4), _mm256_set1_epi8(15));
       return _mm256_shuffle_epi8(table, nibbles);

@@ -43,7 +43,8 @@ struct BytesAvx512 {
     __m512i weights = b.v, activations = _mm512_set1_epi32(static_cast<int>(x));
     if constexpr (C == ByteCodec::kInt8) {
       const __mmask64 negative = _mm512_movepi8_mask(weights);
-      activations = _mm512_mask_sub_epi8(activations, negative, _mm512_setzero_si512(), activations);
+      activations =
+          _mm512_mask_sub_epi8(activations, negative, _mm512_setzero_si512(), activations);
       weights = _mm512_abs_epi8(weights);
     }
     const __m512i pairs = _mm512_maddubs_epi16(weights, activations);

@@ -85,7 +85,8 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   for (int64_t i = 0; i < n; ++i) out[i] = weight[i] * (x[i] * scale);
 }
 
-inline void rope(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin) {
+inline void rope(float* x, int heads, int head_dim, int rotary, const float* cos,
+                 const float* sin) {
   const int half = rotary / 2;
   for (int h = 0; h < heads; ++h) {
     float* head = x + int64_t{h} * head_dim;

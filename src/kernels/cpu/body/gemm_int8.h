@@ -57,8 +57,7 @@ inline void tile_int8(const uint32_t* codes, int64_t code_stride, ScaleView scal
 #pragma GCC unroll 16
         for (int t = 0; t < MT; ++t) {
 #pragma GCC unroll 4
-          for (int r = 0; r < RG; ++r)
-            part[r][t] = D::template dot<C>(part[r][t], bytes[r], x[t]);
+          for (int r = 0; r < RG; ++r) part[r][t] = D::template dot<C>(part[r][t], bytes[r], x[t]);
         }
         x += MT;
       };

@@ -48,8 +48,7 @@ struct Avx512 {
   }
   // 16 whole numbers of at most 127.
   static void store_bytes(int8_t* p, F a) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
   }
   static F load_bf16(const uint16_t* p) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
