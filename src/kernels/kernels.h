@@ -95,8 +95,8 @@ struct EmbedArgs {
   float* residual;   // out [T, H]
 };
 
-// x = norm(residual); q, k, v = projections(x) + bias + LoRA; RoPE on the first `rotary` dims of q
-// and k (halves layout); k and v go to the cache, q stays.
+// x = norm(residual); q, k, v = projections(x) + bias + LoRA; norms of q and k; RoPE on the first
+// `rotary` dims of q and k (halves layout); k and v go to the cache, q stays.
 struct QkvArgs {
   const float* residual;  // [T, H]
   Norm norm;
@@ -106,6 +106,9 @@ struct QkvArgs {
   const float* rope_sin;  // [T, rotary / 2]
   float* q;               // out [T, heads * head_dim]
   KvLayer kv;
+  Norm query_norm, key_norm;  // weight null: none; [head_dim], or of all heads where norm_whole
+  bool norm_whole = false;    // one norm over all heads (OLMoE), not one for each (Qwen3)
+  float clip = 0;             // q, k and v are clamped to +-clip after the norms; 0: they are not
 };
 
 // Causal attention over the paged cache, softmax with an optional sink: an extra logit for each
@@ -127,7 +130,9 @@ struct OutputArgs {
 };
 
 enum class RouterRule : uint8_t {
-  kTopKThenSoftmax,  // gpt-oss: k largest logits, softmax over them
+  kTopKThenSoftmax,  // k largest logits, softmax over them; the same as softmax over all, divided
+                     // by the sum of the chosen ones
+  kSoftmaxThenTopK,  // softmax over all, the k largest as they are (OLMoE)
 };
 
 // x = norm(residual); logits = router(x) + bias + LoRA; the k experts of each token, best first
@@ -145,7 +150,10 @@ struct RouteArgs {
   float* weight;          // out [T, k]
 };
 
-enum class Activation : uint8_t { kClampedSwiGlu };
+enum class Activation : uint8_t {
+  kClampedSwiGlu,  // gpt-oss: (clamp(up) + 1) * min(gate, limit) * sigmoid(alpha * gate)
+  kSwiGlu,         // up * gate * sigmoid(gate)
+};
 
 // residual += sum over slots of weight * (down(act(up(x) + bias + LoRA)) + bias + LoRA); both LoRA
 // seams read unquantized activations.
@@ -157,7 +165,7 @@ struct ExpertArgs {
   Linear up;    // [E, 2 * intermediate, H] in the spec's row order
   Linear down;  // [E, H, intermediate]
   Activation activation;
-  float alpha, limit;  // clamped SwiGLU: (min(up,limit).. + 1) * gate * sigmoid(alpha * gate)
+  float alpha, limit;  // of the clamped SwiGLU
   float* residual;     // in, out [T, H]
 };
 

@@ -11,7 +11,7 @@ constexpr Element kEveryElement[] = {Element::kF32, Element::kF16, Element::kBF1
                                      Element::kE2M1};
 constexpr Element kE2m1Only[] = {Element::kE2M1};
 constexpr Element kE4m3Only[] = {Element::kE4M3};
-constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu};
+constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu, Activation::kSwiGlu};
 
 constexpr MoeBackend kBackends[] = {
     {.name = "cpu-w4a8",

@@ -1,12 +1,18 @@
 #include "model/archs.h"
 
 #include "model/arch/gpt_oss_decoder.h"
+#include "model/arch/mixtral.h"
+#include "model/arch/olmoe.h"
+#include "model/arch/qwen3_moe.h"
 
 namespace lk {
 namespace {
 
 constexpr ArchRow kArchs[] = {
     {"gpt_oss", gpt_oss_table, gpt_oss_decoder},
+    {"qwen3_moe", qwen3_moe_table, qwen3_moe_decoder},
+    {"olmoe", olmoe_table, olmoe_decoder},
+    {"mixtral", mixtral_table, mixtral_decoder},
 };
 
 }  // namespace

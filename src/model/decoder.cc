@@ -43,6 +43,8 @@ Decoder::Decoder(DecoderParts parts, KvType kv_type, int adapter_slots)
       const std::string& sinks = spec.attention->sinks;
       layer.attention = {.spec = &*spec.attention,
                          .norm = norm(spec.attention->norm),
+                         .query_norm = norm(spec.attention->query_norm),
+                         .key_norm = norm(spec.attention->key_norm),
                          .query = linear(Stage::kQuery, index),
                          .key = linear(Stage::kKey, index),
                          .value = linear(Stage::kValue, index),
@@ -60,6 +62,7 @@ Decoder::Decoder(DecoderParts parts, KvType kv_type, int adapter_slots)
 }
 
 Norm Decoder::norm(const std::string& name) const {
+  if (name.empty()) return {};
   return {.weight = parts_.plain.at(name).data(), .eps = parts_.spec.norm_eps};
 }
 
@@ -149,7 +152,11 @@ void Decoder::attend(const Batch& batch, const Attention& layer, KvLayer kv) {
                       .rope_cos = rope_cos_.as<float>(),
                       .rope_sin = rope_sin_.as<float>(),
                       .q = q_.as<float>(),
-                      .kv = kv});
+                      .kv = kv,
+                      .query_norm = layer.query_norm,
+                      .key_norm = layer.key_norm,
+                      .norm_whole = spec.norm_whole,
+                      .clip = spec.clip});
   kernels.attention(batch, {.q = q_.as<float>(),
                             .kv = kv,
                             .heads = spec.heads,

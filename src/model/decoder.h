@@ -48,7 +48,7 @@ class Decoder : public Model {
  private:
   struct Attention {
     const AttentionSpec* spec;
-    Norm norm;
+    Norm norm, query_norm, key_norm;
     Linear query, key, value, out;
     const float* sinks;  // null if there are none
   };

@@ -15,9 +15,12 @@ namespace lk {
 struct AttentionSpec {
   std::string norm;  // [hidden]
   int heads = 0, kv_heads = 0, head_dim = 0;
-  int window = 0;     // keys a query sees at most, itself included; 0: all
-  float scale = 0;    // on q . k
-  std::string sinks;  // [heads]; empty: the layer has none
+  int window = 0;                        // keys a query sees at most, itself included; 0: all
+  float scale = 0;                       // on q . k
+  std::string sinks;                     // [heads]; empty: the layer has none
+  std::string query_norm{}, key_norm{};  // [head_dim], or of all heads; empty: none
+  bool norm_whole = false;               // one norm over all heads
+  float clip = 0;                        // on q, k and v after the norms; 0: none
 };
 
 struct MoeSpec {

@@ -318,7 +318,9 @@ TEST_P(Ops, QkvAndAttention) {
                                 c.data(),
                                 sn.data(),
                                 q_out.data(),
-                                cache});
+                                cache,
+                                {},
+                                {}});
           kernels.attention(o.batch, {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim,
                                       s.window, 1.0f / std::sqrt(float(s.head_dim)),
                                       s.sinks ? sinks.data() : nullptr, attended.data()});

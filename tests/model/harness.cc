@@ -171,11 +171,22 @@ std::vector<Chunk> choose_chunks(const std::vector<Sequence>& sequences, std::ve
 
 }  // namespace
 
-std::string model_folder() { return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4"; }
+const Fixture& tiny_gpt_oss() {
+  static const Fixture fixture{std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4",
+                               {"sql", "json", "math"}};
+  return fixture;
+}
 
-std::unique_ptr<Model> load_model(const LoadHooks& hooks) {
+Fixture small_model(const std::string& name) {
+  return {std::string(LK_SOURCE_DIR) + "/tests/data/models/" + name,
+          {"attention", "experts", "all"}};
+}
+
+std::string model_folder() { return tiny_gpt_oss().folder; }
+
+std::unique_ptr<Model> load_model(const LoadHooks& hooks, const Fixture& fixture) {
   const auto load = [&]() -> Result<std::unique_ptr<Model>> {
-    LK_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(model_folder()));
+    LK_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(fixture.folder));
     LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
     LK_ASSIGN_OR_RETURN(LinearTable table, row->table(checkpoint.config()));
     LK_ASSIGN_OR_RETURN(DecoderSpec spec, row->decoder(checkpoint.config()));
@@ -222,14 +233,10 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-namespace {
+namespace {}  // namespace
 
-constexpr const char* kAdapters[] = {"sql", "json", "math"};
-
-}  // namespace
-
-Adapter load_adapter(const Model& model, const std::string& name) {
-  auto adapter = load_peft_adapter(model_folder() + "/adapters/" + name, name, model.linears(), {});
+Adapter load_adapter(const Model& model, const std::string& name, const Fixture& fixture) {
+  auto adapter = load_peft_adapter(fixture.folder + "/adapters/" + name, name, model.linears(), {});
   if (!adapter) throw std::runtime_error(adapter.error().message);
   return **adapter;
 }
@@ -238,13 +245,15 @@ void bind(Model& model, int slot, const Adapter& adapter) {
   model.set_slot(slot, model.prepare_adapter(std::make_shared<const Adapter>(adapter)));
 }
 
-int slot_of(const std::string& adapter) {
-  const auto at = std::find(std::begin(kAdapters), std::end(kAdapters), adapter);
-  return at == std::end(kAdapters) ? -1 : static_cast<int>(at - std::begin(kAdapters));
+int slot_of(const std::string& adapter, const Fixture& fixture) {
+  const std::vector<std::string>& all = fixture.adapters;
+  const auto at = std::find(all.begin(), all.end(), adapter);
+  return at == all.end() ? -1 : static_cast<int>(at - all.begin());
 }
 
-void bind_all(Model& model) {
-  for (const char* name : kAdapters) bind(model, slot_of(name), load_adapter(model, name));
+void bind_all(Model& model, const Fixture& fixture) {
+  for (const std::string& name : fixture.adapters)
+    bind(model, slot_of(name, fixture), load_adapter(model, name, fixture));
 }
 
 std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequences,
@@ -321,8 +330,8 @@ std::vector<int32_t> ReferenceCase::tokens() const {
   return all;
 }
 
-std::vector<ReferenceCase> reference_cases() {
-  const auto json = nlohmann::json::parse(std::ifstream(model_folder() + "/reference.json"));
+std::vector<ReferenceCase> reference_cases(const Fixture& fixture) {
+  const auto json = nlohmann::json::parse(std::ifstream(fixture.folder + "/reference.json"));
   std::vector<ReferenceCase> cases;
   for (const auto& [adapter, list] : json.at("cases").items()) {
     for (const auto& entry : list) {
@@ -383,9 +392,11 @@ std::string Deviation::text() const {
                      values.size(), mean(), quantile(0.99), largest());
 }
 
-std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases) {
+std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases,
+                                   const Fixture& fixture) {
   std::vector<Sequence> sequences;
-  for (const ReferenceCase& c : cases) sequences.push_back({c.tokens(), slot_of(c.adapter)});
+  for (const ReferenceCase& c : cases)
+    sequences.push_back({c.tokens(), slot_of(c.adapter, fixture)});
   return sequences;
 }
 

@@ -15,7 +15,15 @@
 
 namespace lk::test {
 
-std::string model_folder();  // models/tiny-gpt-oss-mxfp4
+// A model with PEFT adapters below adapters/, each bound to the slot of its place here, and a
+// reference.json.
+struct Fixture {
+  std::string folder;
+  std::vector<std::string> adapters;
+};
+const Fixture& tiny_gpt_oss();                 // models/tiny-gpt-oss-mxfp4
+Fixture small_model(const std::string& name);  // tests/data/models, tools/make_small_models.py
+std::string model_folder();                    // of tiny_gpt_oss()
 
 // How to load the small model; the hooks plant faults.
 struct LoadHooks {
@@ -25,7 +33,8 @@ struct LoadHooks {
   std::function<void(DecoderSpec&)> edit = {};
   std::function<std::unique_ptr<Kernels>(std::unique_ptr<Kernels>)> wrap = {};
 };
-std::unique_ptr<Model> load_model(const LoadHooks& hooks = {});
+std::unique_ptr<Model> load_model(const LoadHooks& hooks = {},
+                                  const Fixture& fixture = tiny_gpt_oss());
 
 // Rows of kernels_table() that this CPU supports, without the reference; prints those that are only
 // compiled.
@@ -35,14 +44,15 @@ std::vector<std::string> fast_rows();
 std::vector<std::string> every_row();
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
-// Loads one of the model's adapters ("sql", "json", "math"); a copy that a test may spoil.
-Adapter load_adapter(const Model& model, const std::string& name);
+// Loads one of the model's adapters; a copy that a test may spoil.
+Adapter load_adapter(const Model& model, const std::string& name,
+                     const Fixture& fixture = tiny_gpt_oss());
 // Packs an adapter and puts it into a slot.
 void bind(Model& model, int slot, const Adapter& adapter);
 // The slot that bind_all gives the adapter of that name; -1 for "base".
-int slot_of(const std::string& adapter);
-// Binds all three.
-void bind_all(Model& model);
+int slot_of(const std::string& adapter, const Fixture& fixture = tiny_gpt_oss());
+// Binds all of them.
+void bind_all(Model& model, const Fixture& fixture = tiny_gpt_oss());
 
 struct Sequence {
   std::vector<int32_t> tokens;
@@ -65,7 +75,7 @@ struct RunOptions {
 std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequences,
                              const RunOptions& options = {});
 
-// One case of models/tiny-gpt-oss-mxfp4/reference.json.
+// One case of a reference.json.
 struct ReferenceCase {
   std::string adapter;  // "base": none
   std::vector<int32_t> prompt_ids, output_ids;
@@ -77,7 +87,7 @@ struct ReferenceCase {
   // Every token whose logits matter: the prompt and all of the answer but its last token.
   std::vector<int32_t> tokens() const;
 };
-std::vector<ReferenceCase> reference_cases();
+std::vector<ReferenceCase> reference_cases(const Fixture& fixture = tiny_gpt_oss());
 
 // |logprob - reference| of every prompt token, output token and top-5 entry of the cases that were
 // run.
@@ -92,7 +102,8 @@ struct Deviation {
 };
 
 // The cases as sequences with the slots of slot_of().
-std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases);
+std::vector<Sequence> sequences_of(const std::vector<ReferenceCase>& cases,
+                                   const Fixture& fixture = tiny_gpt_oss());
 Deviation deviation(const std::vector<ReferenceCase>& cases, const std::vector<SequenceRun>& runs,
                     int vocab);
 

@@ -107,6 +107,13 @@ class CpuKernels : public Kernels {
     pool_.run(batch.tokens, 8, [&](int64_t t, int) {
       const float* cos = args.rope_cos + t * half;
       const float* sin = args.rope_sin + t * half;
+      norm_heads(args.query_norm, args, q_dim, args.q + t * q_dim);
+      norm_heads(args.key_norm, args, kv_dim, k + t * kv_dim);
+      if (args.clip > 0) {
+        clamp(args.clip, q_dim, args.q + t * q_dim);
+        clamp(args.clip, kv_dim, k + t * kv_dim);
+        clamp(args.clip, kv_dim, v + t * kv_dim);
+      }
       isa_.rope(args.q + t * q_dim, args.heads, args.head_dim, args.rotary, cos, sin);
       isa_.rope(k + t * kv_dim, args.kv_heads, args.head_dim, args.rotary, cos, sin);
       const int64_t slot = batch.kv[args.kv.group].slot_mapping[t];
@@ -180,7 +187,8 @@ class CpuKernels : public Kernels {
         std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
       else
         reference::top_k(mine, args.experts, args.top_k, chosen);
-      reference::softmax_chosen(mine, chosen, args.top_k, args.weight + t * args.top_k);
+      reference::choose_weights(args.rule, mine, args.experts, chosen, args.top_k,
+                                args.weight + t * args.top_k);
     }
   }
 
@@ -190,7 +198,7 @@ class CpuKernels : public Kernels {
     }
     const PackedWeights& up = packed(args.up);
     const PackedWeights& down = packed(args.down);
-    LK_CHECK(up.gated && args.activation == Activation::kClampedSwiGlu);
+    LK_CHECK(up.gated);
     const int64_t hidden = down.out, inner = args.intermediate;
     const int64_t pairs = int64_t{batch.tokens} * args.top_k;
     float* g = floats(g_, pairs * inner);
@@ -216,8 +224,12 @@ class CpuKernels : public Kernels {
     each_expert(args.up, args.x, hidden, true);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
       const int64_t unit = first / 2;
-      isa_.clamped_swiglu(values, std::min<int64_t>(count / 2, inner - unit), args.alpha,
-                          args.limit, g + sorted_[job_first_[job] + row] * inner + unit);
+      const int64_t units = std::min<int64_t>(count / 2, inner - unit);
+      float* out = g + sorted_[job_first_[job] + row] * inner + unit;
+      if (args.activation == Activation::kSwiGlu)
+        isa_.swiglu(values, units, out);
+      else
+        isa_.clamped_swiglu(values, units, args.alpha, args.limit, out);
     });
     each_expert(args.down, g, inner, false);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
@@ -258,6 +270,15 @@ class CpuKernels : public Kernels {
   static float* floats(AlignedBuffer& buffer, int64_t count) {
     buffer.reserve(static_cast<size_t>(count) * sizeof(float));
     return buffer.as<float>();
+  }
+
+  void norm_heads(const Norm& norm, const QkvArgs& args, int64_t width, float* x) const {
+    if (!norm.weight) return;
+    const int64_t n = args.norm_whole ? width : args.head_dim;
+    for (int64_t i = 0; i < width; i += n) isa_.rms_norm(x + i, norm.weight, norm.eps, n, x + i);
+  }
+  static void clamp(float clip, int64_t n, float* x) {
+    for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -clip, clip);
   }
 
   static int keys_of(const Batch& batch, const AttentionArgs& args, int t) {

@@ -89,6 +89,8 @@ struct CpuIsa {
   // g[i] = swiglu(gate row i, up row i) of a row that holds pairs of row groups (gate, up); count
   // <= 16 * groups / 2.
   void (*clamped_swiglu)(const float* row, int64_t count, float alpha, float limit, float* g);
+  // The same, up * gate * sigmoid(gate).
+  void (*swiglu)(const float* row, int64_t count, float* g);
 
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
   // RoPE on q and k of one token and the write of k and v to the cache at element offsets of

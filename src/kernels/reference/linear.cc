@@ -92,7 +92,9 @@ void experts(ThreadPool& pool, const Batch& batch, const ExpertArgs& args,
       for (int64_t j = 0; j < inner; ++j) {
         const float gate = interleaved ? row[2 * j] : row[j];
         const float value = interleaved ? row[2 * j + 1] : row[inner + j];
-        g[i * inner + j] = clamped_swiglu(gate, value, args.alpha, args.limit);
+        g[i * inner + j] = args.activation == Activation::kSwiGlu
+                               ? swiglu(gate, value)
+                               : clamped_swiglu(gate, value, args.alpha, args.limit);
       }
     }
     expert_linear(args.down, batch, args.top_k, mine, expert, g, add_lora, out.data());

@@ -70,4 +70,24 @@ float clamped_swiglu(float gate, float up, float alpha, float limit) {
   return static_cast<float>((double{up} + 1.0) * gate / (1.0 + std::exp(-double{alpha} * gate)));
 }
 
+float swiglu(float gate, float up) {
+  return static_cast<float>(double{up} * gate / (1.0 + std::exp(-double{gate})));
+}
+
+void softmax_of_all(const float* logits, int n, const int32_t* chosen, int k, float* weight) {
+  const float largest = *std::max_element(logits, logits + n);
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += std::exp(double{logits[i]} - largest);
+  for (int i = 0; i < k; ++i)
+    weight[i] = static_cast<float>(std::exp(double{logits[chosen[i]]} - largest) / sum);
+}
+
+void choose_weights(RouterRule rule, const float* logits, int n, const int32_t* chosen, int k,
+                    float* weight) {
+  if (rule == RouterRule::kSoftmaxThenTopK)
+    softmax_of_all(logits, n, chosen, k, weight);
+  else
+    softmax_chosen(logits, chosen, k, weight);
+}
+
 }  // namespace lk::reference

@@ -27,6 +27,16 @@ void top_k(const float* logits, int n, int k, int32_t* chosen);
 // Softmax of logits[chosen[0..k)] into weight[0..k).
 void softmax_chosen(const float* logits, const int32_t* chosen, int k, float* weight);
 
+// The same of a softmax over all n logits.
+void softmax_of_all(const float* logits, int n, const int32_t* chosen, int k, float* weight);
+
+// The weights that a rule gives the chosen ones.
+void choose_weights(RouterRule rule, const float* logits, int n, const int32_t* chosen, int k,
+                    float* weight);
+
+// up * gate * sigmoid(gate).
+float swiglu(float gate, float up);
+
 // gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(alpha
 // * gate).
 float clamped_swiglu(float gate, float up, float alpha, float limit);

@@ -108,6 +108,13 @@ class ReferenceKernels : public Kernels {
     for (int t = 0; t < batch.tokens; ++t) {
       const float* cos = args.rope_cos + int64_t{t} * half;
       const float* sin = args.rope_sin + int64_t{t} * half;
+      norm_heads(args.query_norm, args.norm_whole, args.head_dim, q_dim, args.q + t * q_dim);
+      norm_heads(args.key_norm, args.norm_whole, args.head_dim, kv_dim, &k[t * kv_dim]);
+      if (args.clip > 0) {
+        clamp(args.clip, q_dim, args.q + t * q_dim);
+        clamp(args.clip, kv_dim, &k[t * kv_dim]);
+        clamp(args.clip, kv_dim, &v[t * kv_dim]);
+      }
       rope(args.q + t * q_dim, args.heads, args.head_dim, args.rotary, cos, sin);
       rope(&k[t * kv_dim], args.kv_heads, args.head_dim, args.rotary, cos, sin);
       const int64_t slot = batch.kv[args.kv.group].slot_mapping[t];
@@ -173,7 +180,8 @@ class ReferenceKernels : public Kernels {
         std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
       else
         top_k(&logits[t * args.experts], args.experts, args.top_k, chosen);
-      softmax_chosen(&logits[t * args.experts], chosen, args.top_k, args.weight + t * args.top_k);
+      choose_weights(args.rule, &logits[t * args.experts], args.experts, chosen, args.top_k,
+                     args.weight + t * args.top_k);
     }
   }
 
@@ -202,6 +210,15 @@ class ReferenceKernels : public Kernels {
     for (int64_t t = 0; t < batch.tokens; ++t) {
       add_lora(linear, batch.adapter[t], 0, x + t * s.spec->in, y + t * s.spec->out);
     }
+  }
+
+  static void norm_heads(const Norm& norm, bool whole, int head_dim, int64_t width, float* x) {
+    if (!norm.weight) return;
+    const int64_t n = whole ? width : head_dim;
+    for (int64_t i = 0; i < width; i += n) rms_norm(x + i, norm, n, x + i);
+  }
+  static void clamp(float clip, int64_t n, float* x) {
+    for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -clip, clip);
   }
 
   // LoRA of a lookup: the token's row of scale * B A.

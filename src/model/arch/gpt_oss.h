@@ -7,20 +7,9 @@
 #include "base/result.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/linear_table.h"
+#include "model/arch/config_fields.h"
 
 namespace lk {
-
-// Rotary embedding; YaRN as in the paper (arXiv 2309.00071) with the bounds rounded only if
-// `truncate`.
-struct GptOssRope {
-  double theta = 0;
-  bool yarn = false;  // false: the fields below are unused
-  double factor = 1;
-  double beta_fast = 32;
-  double beta_slow = 1;
-  int64_t original_max_position_embeddings = 0;
-  bool truncate = true;
-};
 
 struct GptOssConfig {
   int layers = 0;
@@ -38,7 +27,7 @@ struct GptOssConfig {
   float rms_norm_eps = 0;
   float swiglu_limit = 7.0f;
   float swiglu_alpha = 1.702f;
-  GptOssRope rope;
+  RopeConfig rope;
   bool tie_word_embeddings = false;
   bool attention_bias = true;
 };

@@ -5,22 +5,6 @@
 #include "model/arch/gpt_oss.h"
 
 namespace lk {
-namespace {
-
-Rope rope_of(const GptOssConfig& config) {
-  if (!config.rope.yarn) return default_rope(config.head_dim, config.rope.theta);
-  return yarn_rope(
-      {.dim = config.head_dim,
-       .theta = config.rope.theta,
-       .factor = config.rope.factor,
-       .beta_fast = config.rope.beta_fast,
-       .beta_slow = config.rope.beta_slow,
-       .original_max_positions = static_cast<double>(config.rope.original_max_position_embeddings),
-       .truncate = config.rope.truncate});
-}
-
-}  // namespace
-
 Result<LinearTable> gpt_oss_table(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const GptOssConfig config, parse_gpt_oss_config(files));
   return gpt_oss_linear_table(config);
@@ -33,7 +17,7 @@ Result<DecoderSpec> gpt_oss_decoder(const HfConfig& files) {
                    .max_positions = static_cast<int>(config.max_position_embeddings),
                    .norm_eps = config.rms_norm_eps,
                    .final_norm = "norm.weight",
-                   .rope = rope_of(config),
+                   .rope = make_rope(config.rope, config.head_dim),
                    .layers = {}};
   for (int i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);

@@ -134,25 +134,43 @@ void add_bias_lora(float* row, const float* bias, const LoraTerm& lora, int64_t 
   }
 }
 
+// g[i] = value(gate row i, up row i) of a row that holds pairs of row groups (gate, up).
+template <class I, class Value>
+inline void gate_rows(const float* row, int64_t count, float* g, Value&& value) {
+  for (int64_t i = 0; i < count; i += kRows) {
+    const typename I::F v = value(I::load(row + 2 * i), I::load(row + 2 * i + kRows));
+    if (count - i >= kRows) {
+      I::store(g + i, v);
+    } else {
+      float part[kRows];
+      I::store(part, v);
+      for (int64_t j = 0; j < count - i; ++j) g[i + j] = part[j];
+    }
+  }
+}
+
 template <class I>
 void clamped_swiglu(const float* row, int64_t count, float alpha, float limit, float* g) {
   using F = typename I::F;
   const F one = I::broadcast(1.0f), top = I::broadcast(limit), bottom = I::broadcast(-limit);
   const F minus_alpha = I::broadcast(-alpha);
-  for (int64_t i = 0; i < count; i += kRows) {
+  gate_rows<I>(row, count, g, [&](F gate, F up) {
     // The values stand second, where the instructions hand NaN on.
-    const F gate = I::min(top, I::load(row + 2 * i));
-    const F up = I::max(bottom, I::min(top, I::load(row + 2 * i + kRows)));
+    gate = I::min(top, gate);
+    up = I::max(bottom, I::min(top, up));
     const F sigmoid = I::div(one, I::add(one, exp<I>(I::mul(minus_alpha, gate))));
-    const F value = I::mul(I::mul(I::add(up, one), gate), sigmoid);
-    if (count - i >= kRows) {
-      I::store(g + i, value);
-    } else {
-      float v[kRows];
-      I::store(v, value);
-      for (int64_t j = 0; j < count - i; ++j) g[i + j] = v[j];
-    }
-  }
+    return I::mul(I::mul(I::add(up, one), gate), sigmoid);
+  });
+}
+
+template <class I>
+void swiglu(const float* row, int64_t count, float* g) {
+  using F = typename I::F;
+  const F one = I::broadcast(1.0f);
+  gate_rows<I>(row, count, g, [&](F gate, F up) {
+    const F sigmoid = I::div(one, I::add(one, exp<I>(I::sub(I::zero(), gate))));
+    return I::mul(I::mul(up, gate), sigmoid);
+  });
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ constexpr CpuIsa make_isa() {
           shrink<I>,
           add_bias_lora<I>,
           clamped_swiglu<I>,
+          swiglu<I>,
           rms_norm<I>,
           rope,
           attention<I>};

@@ -1,0 +1,36 @@
+#include "model/arch/mixtral.h"
+
+#include "model/arch/attention_moe.h"
+
+namespace lk {
+namespace {
+
+Result<AttentionMoeConfig> parse(const HfConfig& files) {
+  LK_ASSIGN_OR_RETURN(AttentionMoeConfig config,
+                      parse_attention_moe(files, "num_local_experts", "intermediate_size"));
+  const JsonFields fields = files.fields();
+  config.architecture = "mixtral";
+  LK_ASSIGN_OR_RETURN(config.rope, parse_rope(fields, 1e6));
+  if (fields.has("sliding_window")) {
+    LK_ASSIGN_OR_RETURN(config.window, fields.integer("sliding_window", 1, kMaxPositions));
+  }
+  config.router = "block_sparse_moe.gate";
+  config.gate = "block_sparse_moe.experts.{expert}.w1";
+  config.up = "block_sparse_moe.experts.{expert}.w3";
+  config.down = "block_sparse_moe.experts.{expert}.w2";
+  return config;
+}
+
+}  // namespace
+
+Result<LinearTable> mixtral_table(const HfConfig& files) {
+  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
+  return attention_moe_table(config);
+}
+
+Result<DecoderSpec> mixtral_decoder(const HfConfig& files) {
+  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
+  return attention_moe_decoder(config);
+}
+
+}  // namespace lk
