@@ -13,9 +13,9 @@ namespace lk {
 
 // How a random tensor's values are drawn.
 struct SynthTensor {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::kBF16;
-  Shape shape;
+  Shape shape = {};
   float deviation = 0;  // of normal values (BF16)
   float mean = 0;
   bool bytes = false;  // U8: uniform bytes; false: scales around `scale_byte`

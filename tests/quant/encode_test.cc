@@ -172,7 +172,9 @@ class RoundTrip : public testing::TestWithParam<const Target*> {
     const Format& format = *target.stored;
     for (std::byte& byte : to.codes) {
       unsigned code = random() & 0xff;
-      if (format.element == Element::kE4M3) code = (code & 0x7f) == 0x7f ? 0x7e : code;
+      if (format.element == Element::kE4M3 && (code & 0x7f) > top_code()) {
+        code = (code & 0x80) | top_code();
+      }
       byte = static_cast<std::byte>(code);
     }
     for (size_t s = 0; s < to.scales.size(); ++s) set_scale(to, s, random, all_scales);
@@ -183,12 +185,16 @@ class RoundTrip : public testing::TestWithParam<const Target*> {
       for (int64_t c = 0; c < to.matrix.cols; c += width) {
         const bool e4m3 = format.element == Element::kE4M3;
         to.codes[static_cast<size_t>(row * to.matrix.row_bytes + (e4m3 ? c : c / 2))] =
-            static_cast<std::byte>(e4m3 ? 0x7e : 0x17);
+            static_cast<std::byte>(e4m3 ? top_code() : 0x17);
       }
     }
   }
 
  private:
+  // 448 has a mantissa of 1.75, at which compressed-tensors takes the next power of two.
+  static unsigned top_code() {
+    return GetParam() == *find_target("mxfp8", "compressed-tensors") ? 0x7d : 0x7e;
+  }
   void set_scale(Encoded& to, size_t s, std::mt19937& random, bool all_scales) {
     const Format& format = *GetParam()->stored;
     if (s * dtype_size(GetParam()->scales_dtype) >= to.scales.size()) return;

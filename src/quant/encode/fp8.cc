@@ -16,11 +16,12 @@ struct Scale {
   float stored, factor;
 };
 
-// Transformers multiplies by 448 / M and stores the reciprocal; zeros have 1.
+// Transformers multiplies by 448 / M (as torch computes it: by the reciprocal of M) and stores the
+// reciprocal of that; zeros have 1.
 Scale transformers_scale(float largest) {
   if (largest == 0) return {1.0f, 1.0f};
   // Beyond float32 the tool's factor would be infinite; tiny values keep the largest there is.
-  const float factor = std::min(kMax / largest, std::numeric_limits<float>::max());
+  const float factor = std::min(1.0f / largest * kMax, std::numeric_limits<float>::max());
   return {1.0f / factor, factor};
 }
 float times(float value, Scale scale) { return value * scale.factor; }

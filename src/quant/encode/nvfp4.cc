@@ -44,8 +44,10 @@ void modelopt(const float* values, int64_t /*rows*/, int64_t cols, float tensor_
   }
 }
 
+// 2688 / largest as torch computes it: by the reciprocal.
 float compressed_tensors_scale(float largest) {
-  const float scale = kE4m3Max * kE2m1Max / std::max(largest, std::numeric_limits<float>::min());
+  const float reciprocal = 1.0f / std::max(largest, std::numeric_limits<float>::min());
+  const float scale = reciprocal * (kE4m3Max * kE2m1Max);
   return std::isinf(scale) ? 1.0f : scale;
 }
 
