@@ -114,11 +114,11 @@ class Planner {
   Status declare_pieces(PlannedLinear& planned, bool plain) {
     const LinearSpec& spec = *planned.source->spec;
     std::vector<const LinearName*> names = names_of(spec, target_.experts);
-    // Layouts of whole modules do as well for experts that no version of the model fuses.
-    if (names.empty() && !target_.blocks) names = names_of(spec, ExpertForm::kModules);
     if (names.empty()) {
-      return unsupported("the layout of {} wants experts in one tensor, which {} has not",
-                         target_.recipe, planned.name);
+      return unsupported(
+          "the {} layout of {} wants experts {}, which {} has not", target_.recipe, target_.format,
+          target_.experts == ExpertForm::kFused ? "in one parameter" : "in modules of their own",
+          planned.name);
     }
     for (const LinearName* name : names) {
       const int files = name->form == NameForm::kExpertModule ? spec.experts : 1;
@@ -164,7 +164,7 @@ class Planner {
                             target_.blocks ? Shape{piece.rows, row_groups, width / row_groups}
                                            : Shape{piece.rows, width});
       piece.scales =
-          declare(fused ? target_.fused_scales : target_.scales, target_.scales_dtype,
+          declare(target_.scales, target_.scales_dtype,
                   {row_groups == 0 ? 0 : matrix_scales(format, piece.rows, piece.cols) / row_groups,
                    row_groups});
       piece.tensor_scale = declare(target_.tensor_scale, DType::kF32, target_.tensor_scale_shape);

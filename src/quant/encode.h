@@ -65,7 +65,6 @@ struct Target {
   Encoder encoder = {};
   // Parts behind a module's name (layout.h); empty: there is none.
   std::string_view codes = {}, scales = {}, tensor_scale = {};
-  std::string_view fused_scales = {};  // the same behind a fused parameter's name
   DType codes_dtype = DType::kU8, scales_dtype = DType::kU8;
   bool blocks = false;            // codes are [rows, groups, bytes of a group], not [rows, bytes]
   Shape tensor_scale_shape = {};  // of one matrix

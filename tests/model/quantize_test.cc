@@ -219,7 +219,7 @@ TEST_F(Quantize, StoppedLeavesNothing) {
     ASSERT_TRUE(report);
     EXPECT_TRUE(report->stopped);
     EXPECT_EQ(fs::exists(out()), there);
-    if (there) EXPECT_TRUE(fs::is_empty(out()));
+    EXPECT_TRUE(!there || fs::is_empty(out()));
   }
 }
 

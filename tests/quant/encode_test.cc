@@ -155,6 +155,10 @@ TEST(Encode, EveryCodeOfEveryElement) {
     EXPECT_EQ(encode_e2m1_magnitude(kE2m1[code]), code);
     EXPECT_EQ(encode_e2m1_magnitude_down(kE2m1[code]), code);
   }
+  for (uint32_t code = 0; code < 0x10000; ++code) {  // what linears that stay plain are written in
+    if ((code & 0x7fff) > 0x7f80) continue;          // NaN
+    ASSERT_EQ(f32_to_bf16(bf16_to_f32(static_cast<uint16_t>(code))), code);
+  }
   EXPECT_EQ(encode_e4m3(1e9f), 0x7e);
   EXPECT_EQ(encode_e4m3(-464.0f), 0xfe);
   EXPECT_EQ(encode_e4m3(0x1p-10f), 0);      // a tie with zero

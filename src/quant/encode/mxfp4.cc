@@ -55,7 +55,6 @@ const Target kMxfp4GptOss{
     .encoder = {.encode = encode<exponent_up, code_signed>},
     .codes = "blocks",
     .scales = "scales",
-    .fused_scales = "scales",
     .blocks = true,
     .experts = ExpertForm::kFused,
     .scope = Scope::kExperts,
