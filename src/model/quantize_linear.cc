@@ -37,6 +37,7 @@ LinearWriter::LinearWriter(const Target& target, const QuantizePlan& plan,
 
 Result<bool> LinearWriter::write(const PlannedLinear& linear) {
   sums_ = {};
+  expert_largest_.clear();
   const StoredLinear& source = *linear.source;
   for (const Piece& piece : linear.pieces) {
     for (int i = 0; i < piece.experts; ++i) {
@@ -85,7 +86,9 @@ float LinearWriter::tensor_scale(const PlannedLinear& linear, const Piece& piece
   if (!target_.shared_tensor_scale) {
     largest = largest_magnitude_of(linear, piece.part, expert);
   } else if (!is_attention_input(spec.stage)) {
-    largest = largest_magnitude_of(linear, RowPart::kAll, expert);
+    const auto [at, absent] = expert_largest_.try_emplace(expert);
+    if (absent) at->second = largest_magnitude_of(linear, RowPart::kAll, expert);
+    largest = at->second;
   } else if (const auto known = attention_largest_.find(spec.layer);
              known != attention_largest_.end()) {
     largest = known->second;

@@ -47,6 +47,7 @@ class LinearWriter {
   const std::function<bool(uint64_t)> wrote_;
   std::vector<std::byte> codes_, scales_;
   std::map<int, float> attention_largest_;  // by layer: of query, key and value
+  std::map<int, float> expert_largest_;     // by expert of the linear at hand: of all its rows
   Sums sums_;
 };
 

@@ -68,7 +68,6 @@ class Quantize : public testing::Test {
     options.keep = std::move(keep);
     options.shard_bytes = shard_bytes;
     options.threads = 2;
-    options.measure = true;
     return quantize_checkpoint(in, to, options);
   }
 
@@ -106,7 +105,6 @@ TEST_F(Quantize, LayoutsOfOneFormatAreTranscribed) {
     const auto again = run(apart, back, target("mxfp4", "gpt-oss"));
     ASSERT_TRUE(again) << again.error().message;
     expect_same_tensors(*Checkpoint::open(model_folder()), *Checkpoint::open(back));
-    for (const QuantizedLinear& linear : again->linears) EXPECT_EQ(linear.error, 0);
   }
 }
 
