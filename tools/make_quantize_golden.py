@@ -181,6 +181,11 @@ def modelopt_fp8(w):
     return {"weight": codes._quantized_data, "weight_scale": scale.reshape(())}
 
 
+def modelopt_fp8_rows(w):
+    codes, scale = FP8QTensor.quantize(w.clone(), axis=0)
+    return {"weight": codes._quantized_data, "weight_scale": scale.reshape(-1)}
+
+
 def transformers_blocks(w):
     config = SimpleNamespace(weight_block_size=(128, 128), scale_fmt="float")
     quantizer = SimpleNamespace(quantization_config=config)
@@ -228,6 +233,9 @@ def main():
     add("nvfp4", ct, lambda w: compressed_tensors_groups(w, "NVFP4A16"), INPUTS)
     add("fp8-tensor", "modelopt", modelopt_fp8, INPUTS | EDGES, skip=("zeros",))
     add("fp8-tensor", ct, lambda w: compressed_tensors_fp8(w, "tensor"), INPUTS | EDGES)
+    nonzero = {name: w[w.abs().amax(-1) > 0] for name, w in (INPUTS | EDGES).items()}
+    rows = {name: w for name, w in nonzero.items() if w.shape == (INPUTS | EDGES)[name].shape}
+    add("fp8-channel", "modelopt", modelopt_fp8_rows, rows)
     add("fp8-channel", ct, lambda w: compressed_tensors_fp8(w, "channel"), INPUTS | EDGES)
     add("fp8-block", ct, lambda w: compressed_tensors_fp8(w, "block"), INPUTS | EDGES | WHOLE)
     # Transformers leaves matrices alone that are no multiple of the block.

@@ -119,7 +119,8 @@ Status SafetensorsWriter::open_shard(Shard& shard, const std::string& header, ui
   const uint64_t whole = sizeof(length) + length + size;
   // Space is reserved before the work, so that a full disk is told at once; where a file system
   // cannot, it is told when the bytes are written.
-  if (::fallocate(shard.fd, 0, 0, static_cast<off_t>(whole)) != 0 && errno != EOPNOTSUPP) {
+  if (::fallocate(shard.fd, 0, 0, static_cast<off_t>(whole)) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     return fail(ErrorKind::kResource, "cannot reserve {} for {}: {}", format_bytes(whole),
                 shard.path, std::strerror(errno));
   }

@@ -163,10 +163,10 @@ class Planner {
       piece.codes = declare(target_.codes, target_.codes_dtype,
                             target_.blocks ? Shape{piece.rows, row_groups, width / row_groups}
                                            : Shape{piece.rows, width});
-      piece.scales =
-          declare(target_.scales, target_.scales_dtype,
-                  {row_groups == 0 ? 0 : matrix_scales(format, piece.rows, piece.cols) / row_groups,
-                   row_groups});
+      const int64_t scales = matrix_scales(format, piece.rows, piece.cols);
+      Shape scale_shape = {row_groups == 0 ? 0 : scales / row_groups, row_groups};
+      if (target_.flat_scales) scale_shape.pop_back();
+      piece.scales = declare(target_.scales, target_.scales_dtype, std::move(scale_shape));
       piece.tensor_scale = declare(target_.tensor_scale, DType::kF32, target_.tensor_scale_shape);
     }
     if (spec.bias) piece.bias = declare("bias", bias_dtype(*planned.source), {piece.rows});

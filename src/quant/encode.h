@@ -67,6 +67,7 @@ struct Target {
   std::string_view codes = {}, scales = {}, tensor_scale = {};
   DType codes_dtype = DType::kU8, scales_dtype = DType::kU8;
   bool blocks = false;            // codes are [rows, groups, bytes of a group], not [rows, bytes]
+  bool flat_scales = false;       // scales are [rows], not [rows, 1]
   Shape tensor_scale_shape = {};  // of one matrix
   bool shared_tensor_scale = false;  // by query, key and value, and by gate and up
   ExpertForm experts = ExpertForm::kModules;

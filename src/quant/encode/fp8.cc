@@ -55,9 +55,17 @@ void encode_block(const float* values, int64_t rows, int64_t cols, float /*tenso
   }
 }
 
+// ModelOpt divides by M / 448 too; zeros (where the tool divides by zero) have 1.
+Scale modelopt_scale(float largest) {
+  const float scale = largest / kMax;
+  const float stored = scale > 0 ? scale : 1.0f;
+  return {stored, stored};
+}
+
+template <Scale (*scale_of)(float)>
 void encode_row(const float* values, int64_t /*rows*/, int64_t cols, float /*tensor_scale*/,
                 std::byte* codes, std::byte* scales) {
-  const Scale scale = compressed_tensors_scale(largest_magnitude(values, cols));
+  const Scale scale = scale_of(largest_magnitude(values, cols));
   std::memcpy(scales, &scale.stored, sizeof(float));
   for (int64_t i = 0; i < cols; ++i) {
     codes[i] = static_cast<std::byte>(encode_e4m3(over(values[i], scale)));
@@ -67,11 +75,7 @@ void encode_row(const float* values, int64_t /*rows*/, int64_t cols, float /*ten
 float compressed_tensors_tensor_scale(float largest) {
   return compressed_tensors_scale(largest).stored;
 }
-// A matrix of zeros has no scale of its own (the tool divides by zero there): 1.
-float modelopt_tensor_scale(float largest) {
-  const float scale = largest / kMax;
-  return scale > 0 ? scale : 1.0f;
-}
+float modelopt_tensor_scale(float largest) { return modelopt_scale(largest).stored; }
 
 void divide_by_tensor_scale(const float* values, int64_t /*rows*/, int64_t cols, float tensor_scale,
                             std::byte* codes, std::byte* /*scales*/) {
@@ -114,13 +118,28 @@ const Target kFp8ChannelCompressedTensors{
     .format = "fp8-channel",
     .recipe = "compressed-tensors",
     .stored = &kFormatFp8Channel,
-    .encoder = {.encode = encode_row},
+    .encoder = {.encode = encode_row<compressed_tensors_scale>},
     .codes = "weight",
     .scales = "weight_scale",
     .codes_dtype = DType::kF8E4M3,
     .scales_dtype = DType::kF32,
     .config_name = "float-quantized",
     .tool = &kCompressedTensors,
+    .rounding = "rows, codes of w / (max/448), ties to even",
+};
+
+const Target kFp8ChannelModelOpt{
+    .format = "fp8-channel",
+    .recipe = "modelopt",
+    .stored = &kFormatFp8Channel,
+    .encoder = {.encode = encode_row<modelopt_scale>},
+    .codes = "weight",
+    .scales = "weight_scale",
+    .codes_dtype = DType::kF8E4M3,
+    .scales_dtype = DType::kF32,
+    .flat_scales = true,
+    .config_name = "FP8_PER_CHANNEL_PER_TOKEN",
+    .tool = &kModelOpt,
     .rounding = "rows, codes of w / (max/448), ties to even",
 };
 

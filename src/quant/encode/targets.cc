@@ -17,6 +17,7 @@ std::span<const Target* const> all_targets() {
       &kFp8BlockTransformers,
       &kFp8BlockCompressedTensors,
       &kFp8ChannelCompressedTensors,
+      &kFp8ChannelModelOpt,
       &kFp8TensorCompressedTensors,
       &kFp8TensorModelOpt,
       &kMxfp8ModelOpt,

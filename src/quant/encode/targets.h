@@ -12,7 +12,7 @@ extern const Target kMxfp4GptOss, kMxfp4Transformers, kMxfp4ModelOpt, kMxfp4Comp
 extern const Target kMxfp8ModelOpt, kMxfp8CompressedTensors;
 extern const Target kNvfp4ModelOpt, kNvfp4CompressedTensors;
 extern const Target kFp8BlockTransformers, kFp8BlockCompressedTensors;
-extern const Target kFp8ChannelCompressedTensors;
+extern const Target kFp8ChannelCompressedTensors, kFp8ChannelModelOpt;
 extern const Target kFp8TensorCompressedTensors, kFp8TensorModelOpt;
 
 }  // namespace lk
