@@ -18,8 +18,8 @@ std::string_view fp8_scale_part(const NamedTensors& tensors) {
   return first_part(tensors, {"weight_scale_inv", "scale_inv", "weight_scale"});
 }
 
-Shape fp8_channel_shape(const NamedTensors& tensors) {
-  return with_experts(tensors, {tensors.rows(), 1});
+std::vector<Shape> fp8_channel_shapes(const NamedTensors& tensors) {
+  return {with_experts(tensors, {tensors.rows(), 1}), with_experts(tensors, {tensors.rows()})};
 }
 
 Shape fp8_block_shape(const NamedTensors& tensors) {
@@ -38,7 +38,9 @@ Fp8Scales fp8_scales(const NamedTensors& tensors) {
   if (std::find(single.begin(), single.end(), shape) != single.end()) {
     return shape == fp8_block_shape(tensors) ? Fp8Scales::kBlock : Fp8Scales::kTensor;
   }
-  return shape == fp8_channel_shape(tensors) ? Fp8Scales::kChannel : Fp8Scales::kBlock;
+  const std::vector<Shape> channel = fp8_channel_shapes(tensors);
+  const bool by_row = std::find(channel.begin(), channel.end(), shape) != channel.end();
+  return by_row ? Fp8Scales::kChannel : Fp8Scales::kBlock;
 }
 
 Result<TensorView> take_fp8_codes(NamedTensors& tensors) {

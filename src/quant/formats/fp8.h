@@ -13,7 +13,7 @@ namespace lk {
 std::string_view fp8_scale_part(const NamedTensors& tensors);
 
 // Shapes of the three forms, fused experts in front.
-Shape fp8_channel_shape(const NamedTensors& tensors);
+std::vector<Shape> fp8_channel_shapes(const NamedTensors& tensors);  // [rows, 1], or [rows]
 Shape fp8_block_shape(const NamedTensors& tensors);
 
 enum class Fp8Scales : uint8_t { kNone, kTensor, kChannel, kBlock };

@@ -15,7 +15,7 @@ Result<std::vector<StoredMatrix>> read(NamedTensors& tensors) {
   // Under the name that all forms share, a shape that is none of theirs is told all of them.
   if (part == "weight_scale") {
     const std::vector<Shape> single = tensor_scale_shapes(tensors);
-    shapes.insert(shapes.begin(), fp8_channel_shape(tensors));
+    shapes.insert(shapes.begin(), fp8_channel_shapes(tensors).front());
     shapes.insert(shapes.begin(), single.begin(), single.end());
   }
   LK_ASSIGN_OR_RETURN(TensorView scales,

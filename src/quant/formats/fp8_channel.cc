@@ -9,7 +9,7 @@ Result<std::vector<StoredMatrix>> read(NamedTensors& tensors) {
   LK_ASSIGN_OR_RETURN(TensorView codes, take_fp8_codes(tensors));
   LK_ASSIGN_OR_RETURN(TensorView scales,
                       tensors.take_one_of(fp8_scale_part(tensors), TensorRole::kScales,
-                                          kFloatDTypes, {fp8_channel_shape(tensors)}));
+                                          kFloatDTypes, fp8_channel_shapes(tensors)));
   std::vector<StoredMatrix> matrices = slice_experts(tensors, kFormatFp8Channel, codes, &scales);
   LK_RETURN_IF_ERROR(read_input_scales(tensors, "input_scale", "", matrices));
   return matrices;
@@ -24,7 +24,8 @@ const Format kFormatFp8Channel{.name = "fp8-channel",
                                .group_cols = 0,
                                .recipe_names = {"fp8_per_channel_per_token", "fbgemm_fp8"}};
 
-// compressed-tensors (FP8_DYNAMIC) and ModelOpt: `weight` [rows, cols], `weight_scale` [rows, 1].
+// `weight` [rows, cols] and `weight_scale`: [rows, 1] of compressed-tensors (FP8_DYNAMIC), [rows]
+// of ModelOpt.
 const Layout kLayoutFp8Channel{
     .name = "fp8-channel",
     .format = &kFormatFp8Channel,
