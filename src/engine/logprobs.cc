@@ -20,6 +20,14 @@ double log_sum_exp(const float* logits, int count) {
   return best.logit + std::log(sums.total);
 }
 
+int32_t rank_of(const float* logits, int count, int32_t id) {
+  const float own = logits[id];
+  int32_t before = 0;
+  for (int32_t i = 0; i < count; ++i) before += logits[i] > own;
+  for (int32_t i = 0; i < id; ++i) before += logits[i] == own;
+  return before + 1;
+}
+
 void top_logits(const float* logits, int count, int k, std::vector<TopLogprob>& best) {
   best.clear();
   if (k <= 0) return;

@@ -92,6 +92,17 @@ TEST(BugCases, S02_S05_ChatLogprobs) {
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].size(), 20u);
 }
 
+TEST_F(ApiChat, PromptLogprobsStandBesideTheChoices) {
+  auto answer = make(make_chat_answer,
+                     R"({"messages": [{"role": "user", "content": "one two"}], "n": 2,
+                         "prompt_logprobs": 2})");
+  const size_t prompt = requests_[0].prompt.size();
+  EXPECT_FALSE(requests_[1].prompt_logprobs);
+  const OrderedJson body = whole(*answer, {"a", "b"});
+  EXPECT_EQ(body["prompt_logprobs"].size(), prompt);
+  EXPECT_FALSE(body["choices"][0].contains("prompt_logprobs"));
+}
+
 TEST(BugCases, P01_P03_BytesOfAllTokensAreTheText) {
   const std::string text =
       "a\xF0\x9F\x98\x80\xE4\xBD\xA0 \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80!";

@@ -206,6 +206,41 @@ TEST(Server, LoadsAndUnloadsAdapters) {
   EXPECT_EQ(server.post("/v1/completions", ask).status, 404);
 }
 
+// The engine's slot is the last that holds it, and nothing wakes an idle engine by itself.
+TEST(Server, UnloadingFreesMemoryOfAnIdleEngine) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  ASSERT_EQ(server
+                .post("/v1/load_lora_adapter",
+                      {{"lora_name", "sql"}, {"lora_path", adapter_path()}})
+                .status,
+            200);
+  const Json ask = {{"model", "sql"}, {"prompt", "a"}, {"max_tokens", 2}};
+  ASSERT_EQ(server.post("/v1/completions", ask).status, 200);
+  EXPECT_GT(server.metric("lorikeet:loras_resident_bytes"), 0);
+  server.post("/v1/unload_lora_adapter", {{"lora_name", "sql"}});
+  double bytes = 1;
+  for (int i = 0; i < 500 && bytes != 0; ++i) {
+    bytes = server.metric("lorikeet:loras_resident_bytes");
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(bytes, 0);
+}
+
+TEST(Server, TellsQueueAndStepsAsVllmDoes) {
+  TestServer server;
+  const Json ask = {{"prompt", "a b c"}, {"max_tokens", 4}, {"ignore_eos", true}};
+  ASSERT_EQ(server.post("/v1/completions", ask).status, 200);
+  EXPECT_EQ(server.metric("vllm:request_queue_time_seconds_count"), 1);
+  const double steps = server.metric("vllm:iteration_tokens_total_count");
+  EXPECT_GE(steps, 4);
+  EXPECT_EQ(server.metric("vllm:iteration_tokens_total_sum"),
+            server.metric("vllm:prompt_tokens_total") + 3);
+  const std::string text = server.ask(get_request("/metrics")).body;
+  EXPECT_NE(text.find("waiting_lora_adapters=\"\""), std::string::npos);
+}
+
 TEST(Server, RefusesLoadsThatCannotBe) {
   ServerOptions options;
   options.allow_runtime_lora = true;
