@@ -150,9 +150,12 @@ void Engine::release_unused_adapters() {
 
 void Engine::step(std::vector<TokenEvent>& events) {
   if (idle()) return;
-  const StepPlan& plan = scheduler_.plan();
+  StepPlan& plan = scheduler_.plan();
   for (const SlotBinding& binding : plan.bindings)
     model_.set_slot(binding.slot, binding.adapter ? binding.adapter->prepared : nullptr);
+  // Only requests may hold an adapter: if this step ends the last one, no other comes to let go of
+  // it, and who waits for its place in memory would wait for ever.
+  plan.bindings.clear();
   events.reserve(events.size() + plan.chunks.size());
   try {
     compute(plan);

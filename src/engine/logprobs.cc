@@ -16,7 +16,7 @@ double log_sum_exp(const float* logits, int count) {
   const Largest best = largest(logits, count);
   if (best.id < 0 || !std::isfinite(best.logit)) return std::numeric_limits<double>::quiet_NaN();
   thread_local ExpSums sums;
-  exp_sums(logits, count, best.logit, 1, sums);
+  exp_sums(logits, count, best.logit, 1, false, sums);
   return best.logit + std::log(sums.total);
 }
 

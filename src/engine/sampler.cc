@@ -63,7 +63,7 @@ int32_t Sampler::choose(const float* logits, const SamplingParams& params, uint6
 }
 
 int32_t Sampler::draw_from_all(const float* logits, float max, float scale, double u) {
-  exp_sums(logits, vocab_, max, scale, sums_);
+  exp_sums(logits, vocab_, max, scale, false, sums_);
   double left = u * sums_.total;
   size_t block = 0;
   while (block + 1 < sums_.blocks.size() && left >= sums_.blocks[block])
@@ -89,7 +89,7 @@ int32_t Sampler::draw_nucleus(const float* logits, float max, float scale, doubl
   if (params.min_p > 0)
     nucleus.reach = std::min(kReach, -std::log(params.min_p) * 1.0001f + 1e-4f);
   if (params.top_p < 1) {
-    exp_sums(logits, vocab_, max, scale, sums_);
+    exp_sums(logits, vocab_, max, scale, true, sums_);
     for (size_t level = kLevels.size(); level-- > 0;) {
       if (sums_.within[level] * (1 - 1e-4) >= params.top_p * sums_.total)
         nucleus.reach = std::min(nucleus.reach, kLevels[level] * 1.0001f);

@@ -24,7 +24,8 @@ bool is_path(const std::string& text) {
 std::pair<std::string, std::string> split_revision(const std::string& text,
                                                    const std::string& revision) {
   const size_t at = text.find('@');
-  if (at == text.npos || !revision.empty() || !is_repo_id(text.substr(0, at)))
+  if (at == text.npos || at + 1 == text.size() || !revision.empty() ||
+      !is_repo_id(text.substr(0, at)))
     return {text, revision};
   return {text.substr(0, at), text.substr(at + 1)};
 }

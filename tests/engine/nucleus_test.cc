@@ -73,7 +73,7 @@ TEST(Nucleus, DrawsWhatAFullSortDraws) {
     if (trial % 3 == 0) params.min_weight = unit(rng) * unit(rng);
     if (trial % 5 > 0) {
       ExpSums sums;
-      exp_sums(row.data(), count, params.max, params.scale, sums);
+      exp_sums(row.data(), count, params.max, params.scale, false, sums);
       params.top_mass = static_cast<uint64_t>(std::ceil(unit(rng) * sums.total * 0x1p44));
     }
     if (trial % 11 == 0) params.u = 1 - 0x1p-53;

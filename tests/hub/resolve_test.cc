@@ -301,6 +301,8 @@ TEST_F(Resolve, AFullDiskIsASentenceAndLeavesNothingHalf) {
   hub.add_model();
   hub.add("model-00002-of-00002.safetensors", noise(100'000, 9), true);
   options.settings = hub.settings(disk);
+  const auto foreseen = resolve_model("org/name", "", options);
+  hub.blobs_in_listing = false;  // nobody knows the sizes before
   const auto full = resolve_model("org/name", "", options);
   size_t partial = 0;
   for (const auto& entry : fs::recursive_directory_iterator(disk))
@@ -309,6 +311,9 @@ TEST_F(Resolve, AFullDiskIsASentenceAndLeavesNothingHalf) {
   options.settings->offline = true;
   const auto after = resolve_model("org/name", "", options);
   umount(disk.c_str());
+  ASSERT_FALSE(foreseen);
+  EXPECT_EQ(foreseen.error().kind, ErrorKind::kResource);
+  EXPECT_TRUE(has(foreseen.error().message, "more on the disk of")) << foreseen.error().message;
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().kind, ErrorKind::kResource);
   EXPECT_TRUE(has(full.error().message, "No space left on device")) << full.error().message;

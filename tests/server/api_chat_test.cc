@@ -92,6 +92,19 @@ TEST(BugCases, S02_S05_ChatLogprobs) {
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].size(), 20u);
 }
 
+TEST_F(ApiChat, MessagesThatTheTemplateLeavesOutAreNotSilent) {
+  served_ = served_model(Dialect::kGptOss);
+  const std::string ask =
+      R"({"messages": [{"role": "wizard", "content": " abracadabra "}, {"role": "user", "content": "a"}]})";
+  const ApiError error = refuse(make_chat_answer, ask);
+  EXPECT_EQ(error.param, "messages");
+  EXPECT_NE(error.message.find("\"wizard\""), std::string::npos) << error.message;
+  served_ = served_model(Dialect::kQwen);  // shows any role by its name
+  make(make_chat_answer, ask);
+  EXPECT_NE(served_.tokenizer->decode(requests_[0].prompt, false).find("abracadabra"),
+            std::string::npos);
+}
+
 TEST_F(ApiChat, PromptLogprobsStandBesideTheChoices) {
   auto answer = make(make_chat_answer,
                      R"({"messages": [{"role": "user", "content": "one two"}], "n": 2,
