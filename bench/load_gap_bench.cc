@@ -85,7 +85,7 @@ double quantile(std::vector<double> values, double q) {
 void stream_until(const ServerProcess& server, const std::atomic<bool>& stop, Gaps& gaps,
                   int client) {
   while (!stop) {
-    const OrderedJson body = {{"prompt", "Once"}, {"max_tokens", 400},   {"temperature", 1},
+    const OrderedJson body = {{"prompt", "Once"}, {"max_tokens", 400},  {"temperature", 1},
                               {"seed", client},   {"ignore_eos", true}, {"stream", true}};
     Clock::time_point last{};
     server.client(600).stream("/v1/completions", body, [&](const StreamAnswer& answer) {

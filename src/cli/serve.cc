@@ -61,8 +61,7 @@ Status choose_generation_config(const ServeOptions& options, HfConfig& config) {
   Json merged = config.generation_config ? *config.generation_config : Json::object();
   for (const auto& [key, value] : wanted.items()) {
     if (std::find(kGenerationKeys.begin(), kGenerationKeys.end(), key) == kGenerationKeys.end())
-      return invalid("{}: '{}' cannot be set; {} can", flag, key,
-                     fmt::join(kGenerationKeys, ", "));
+      return invalid("{}: '{}' cannot be set; {} can", flag, key, fmt::join(kGenerationKeys, ", "));
     merged[key] = value;
   }
   config.generation_config = std::make_shared<const Json>(std::move(merged));

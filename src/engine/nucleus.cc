@@ -10,16 +10,25 @@ namespace {
 
 constexpr int kBins = 2048;
 
-// Rises as the logit falls.
+// Rises as the logit falls. Without a branch, as the logits are in no order.
 int bin_of(float logit, const NucleusParams& params) {
-  const float x = (params.max - logit) * params.scale;
-  return std::min(kBins - 1, static_cast<int>(x * (kBins / params.reach)));
+  constexpr float kLast = kBins - 1;
+  const float x = (params.max - logit) * params.scale * (kBins / params.reach);
+  return static_cast<int>(x < kLast ? x : kLast);
 }
 
 // All that counts is above it: the largest logit at least, however large the scale.
 float lowest_logit(const NucleusParams& params) {
   const double lowest = params.max - (double{params.reach} + 1e-3) / params.scale;
   return std::min(static_cast<float>(lowest), std::nextafter(params.max, -INFINITY));
+}
+
+// All of the bin is above it: one more bin makes up for what bin_of rounds, and the last one holds
+// whatever lies beyond.
+float lowest_logit(const NucleusParams& params, int bin) {
+  if (bin == kBins - 1) return lowest_logit(params);
+  const double lowest = params.max - (bin + 2) * (double{params.reach} / kBins) / params.scale;
+  return std::max(lowest_logit(params), std::nextafter(static_cast<float>(lowest), -INFINITY));
 }
 
 // Calls `each(block, size)` for the blocks of the row that hold a logit above `bound`.
@@ -48,7 +57,8 @@ int32_t Nucleus::draw(const float* row, int count, const NucleusParams& params) 
     exp_weights(row + block, size, params.max, params.scale, weights);
     for (int i = 0; i < size; ++i) {
       const float logit = row[block + i];
-      if (logit > bound) bins_[bin_of(logit, params)] += kept_mass(weights[i], params.min_weight);
+      const uint64_t mass = kept_mass(weights[i], params.min_weight);
+      bins_[bin_of(logit, params)] += logit > bound ? mass : 0;
     }
   });
   uint64_t all = 0;
@@ -69,7 +79,7 @@ int32_t Nucleus::draw(const float* row, int count, const NucleusParams& params) 
 
 // The tokens of one bin.
 void Nucleus::gather(const float* row, int count, const NucleusParams& params, int bin) {
-  const float bound = lowest_logit(params);
+  const float bound = lowest_logit(params, bin);
   tokens_.clear();
   visit_blocks(row, count, bound, [&](int block, int size) {
     float weights[kSumBlock];
@@ -108,9 +118,8 @@ Nucleus::Found Nucleus::select(uint64_t target) {
     begin = middle;
     if (target < skipped + pivot.mass) return {pivot, skipped};
     skipped += pivot.mass;
-    std::iter_swap(begin, std::find_if(begin, end, [&](const Token& token) {
-                     return token.id == pivot.id;
-                   }));
+    std::iter_swap(
+        begin, std::find_if(begin, end, [&](const Token& token) { return token.id == pivot.id; }));
     ++begin;
   }
   return {*begin, skipped};

@@ -13,11 +13,12 @@ namespace lk {
 inline uint64_t mass_of(float weight) { return static_cast<uint64_t>(weight * 0x1p44f); }
 
 struct NucleusParams {
-  float max = 0, scale = 0;  // of the weights exp((logit - max) * scale); max: the largest logit, finite
-  float reach = 87;          // tokens with (max - logit) * scale above it are left out
-  uint64_t top_mass = 0;     // the shortest prefix of at least this mass is kept; 0: all
-  float min_weight = 0;      // [0, 1]; tokens below are left out
-  double u = 0;              // the draw, in [0, 1)
+  float max = 0,
+        scale = 0;   // of the weights exp((logit - max) * scale); max: the largest logit, finite
+  float reach = 87;  // tokens with (max - logit) * scale above it are left out
+  uint64_t top_mass = 0;  // the shortest prefix of at least this mass is kept; 0: all
+  float min_weight = 0;   // [0, 1]; tokens below are left out
+  double u = 0;           // the draw, in [0, 1)
 };
 
 class Nucleus {

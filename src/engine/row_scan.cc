@@ -120,8 +120,7 @@ LK_AVX2 double block_sum_avx2(const float* row, float max, float scale, ExpSums&
   return sum_of(total);
 }
 
-double block_sum(const float* row, int count, float max, float scale, bool levels,
-                 ExpSums& sums) {
+double block_sum(const float* row, int count, float max, float scale, bool levels, ExpSums& sums) {
   double total = 0;
   for (int i = 0; i < count; ++i) {
     const float weight = weight_of(row[i], max, scale);

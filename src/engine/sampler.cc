@@ -86,16 +86,15 @@ int32_t Sampler::draw_from_all(const float* logits, float max, float scale, doub
 int32_t Sampler::draw_nucleus(const float* logits, float max, float scale, double u,
                               const SamplingParams& params) {
   NucleusParams nucleus{.max = max, .scale = scale, .min_weight = params.min_p, .u = u};
-  if (params.min_p > 0)
-    nucleus.reach = std::min(kReach, -std::log(params.min_p) * 1.0001f + 1e-4f);
+  if (params.min_p > 0) nucleus.reach = std::min(kReach, -std::log(params.min_p) * 1.0001f + 1e-4f);
   if (params.top_p < 1) {
     exp_sums(logits, vocab_, max, scale, true, sums_);
     for (size_t level = kLevels.size(); level-- > 0;) {
       if (sums_.within[level] * (1 - 1e-4) >= params.top_p * sums_.total)
         nucleus.reach = std::min(nucleus.reach, kLevels[level] * 1.0001f);
     }
-    nucleus.top_mass =
-        std::max<uint64_t>(1, static_cast<uint64_t>(std::ceil(params.top_p * sums_.total * 0x1p44)));
+    nucleus.top_mass = std::max<uint64_t>(
+        1, static_cast<uint64_t>(std::ceil(params.top_p * sums_.total * 0x1p44)));
   }
   return nucleus_.draw(logits, vocab_, nucleus);
 }

@@ -233,8 +233,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
     for (const RequestId id : generation->ids) {
       if (slots.contains(id)) backend.pause(id);
     }
-    generation->pause_timeout =
-        after(options.pause_timeout, generation, &Impl::give_up_on_reader);
+    generation->pause_timeout = after(options.pause_timeout, generation, &Impl::give_up_on_reader);
   }
 
   void give_up_on_reader(const GenerationPtr& generation) {

@@ -98,12 +98,27 @@ TEST(ServeFlags, RefuseWhatCannotBeHonoured) {
 }
 
 TEST(ServeFlags, SayWhatEachMeansHere) {
-  const ServeOptions options = parsed({"m", "--dtype", "auto", "--kv-cache-dtype", "auto",
-                                       "--enforce-eager", "--block-size", "16", "--swap-space", "4",
-                                       "--uvicorn-log-level", "warning", "--disable-log-requests",
-                                       "--enable-auto-tool-choice", "--trust-remote-code",
-                                       "--tokenizer", "t", "--download-dir", "/cache",
-                                       "--override-generation-config", R"({"temperature": 0})"});
+  const ServeOptions options = parsed({"m",
+                                       "--dtype",
+                                       "auto",
+                                       "--kv-cache-dtype",
+                                       "auto",
+                                       "--enforce-eager",
+                                       "--block-size",
+                                       "16",
+                                       "--swap-space",
+                                       "4",
+                                       "--uvicorn-log-level",
+                                       "warning",
+                                       "--disable-log-requests",
+                                       "--enable-auto-tool-choice",
+                                       "--trust-remote-code",
+                                       "--tokenizer",
+                                       "t",
+                                       "--download-dir",
+                                       "/cache",
+                                       "--override-generation-config",
+                                       R"({"temperature": 0})"});
   EXPECT_EQ(options.tokenizer, "t");
   EXPECT_EQ(options.download_dir, "/cache");
   EXPECT_EQ(options.override_generation_config, R"({"temperature": 0})");

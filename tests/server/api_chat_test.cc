@@ -99,7 +99,9 @@ TEST_F(ApiChat, MessagesThatTheTemplateLeavesOutAreNotSilent) {
   const ApiError error = refuse(make_chat_answer, ask);
   EXPECT_EQ(error.param, "messages");
   EXPECT_NE(error.message.find("\"wizard\""), std::string::npos) << error.message;
-  served_ = served_model(Dialect::kQwen);  // shows any role by its name
+  // One that shows every role by its name.
+  served_.chat_template = *ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}", "t");
   make(make_chat_answer, ask);
   EXPECT_NE(served_.tokenizer->decode(requests_[0].prompt, false).find("abracadabra"),
             std::string::npos);

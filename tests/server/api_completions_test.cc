@@ -125,10 +125,10 @@ TEST_F(ApiCompletions, PromptLogprobsAreVllms) {
   EXPECT_FALSE(
       whole(*make(make_completion_answer, R"({"prompt": "a"})"), {""})["choices"][0].contains(
           "prompt_logprobs"));
-  for (const char* bad : {R"({"prompt": "a", "prompt_logprobs": -1})",
-                          R"({"prompt": "a", "prompt_logprobs": 21})",
-                          R"({"prompt": "a", "prompt_logprobs": true})",
-                          R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})"})
+  for (const char* bad :
+       {R"({"prompt": "a", "prompt_logprobs": -1})", R"({"prompt": "a", "prompt_logprobs": 21})",
+        R"({"prompt": "a", "prompt_logprobs": true})",
+        R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})"})
     EXPECT_EQ(refuse(make_completion_answer, bad).param, "prompt_logprobs") << bad;
 }
 

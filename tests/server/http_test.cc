@@ -299,8 +299,7 @@ TEST(Http, PacesEventsThatFollowFast) {
   write("first");
   EXPECT_NE(client.read_until("first\n\n\r\n", milliseconds(250)), "");
   write("second");  // begins a beat
-  EXPECT_EQ(client.read_until("second\n\n\r\n", milliseconds(250)),
-            "e\r\ndata: second\n\n\r\n");
+  EXPECT_EQ(client.read_until("second\n\n\r\n", milliseconds(250)), "e\r\ndata: second\n\n\r\n");
   write("third");
   std::this_thread::sleep_for(milliseconds(20));
   write("fourth");

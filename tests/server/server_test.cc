@@ -234,11 +234,10 @@ TEST(Server, UnloadingFreesMemoryOfAnIdleEngine) {
   ServerOptions options;
   options.allow_runtime_lora = true;
   TestServer server(options);
-  ASSERT_EQ(server
-                .post("/v1/load_lora_adapter",
-                      {{"lora_name", "sql"}, {"lora_path", adapter_path()}})
-                .status,
-            200);
+  ASSERT_EQ(
+      server.post("/v1/load_lora_adapter", {{"lora_name", "sql"}, {"lora_path", adapter_path()}})
+          .status,
+      200);
   const Json ask = {{"model", "sql"}, {"prompt", "a"}, {"max_tokens", 2}};
   ASSERT_EQ(server.post("/v1/completions", ask).status, 200);
   EXPECT_GT(server.metric("lorikeet:loras_resident_bytes"), 0);

@@ -29,9 +29,10 @@ TEST(PythonLiteral, BecomesJson) {
 
 TEST(PythonLiteral, NothingElseDoes) {
   for (const char* text :
-       {"", "{", "{'a'}", "{'a': }", "{'a': 1", "{1: 2}", "{'a': 1} x", "['a' 'b']", "[,]", "[1,,]",
-        "'open", R"('\')", R"('\xg0')", R"('\ud800')", R"('\N{DASH}')", "f(x)", "{'a': nan}",
-        "{'a': open('b')}", "[1, 2)", "'a\nb'"})
+       {"",           "{",           "{'a'}",         "{'a': }", "{'a': 1",    "{1: 2}",
+        "{'a': 1} x", "['a' 'b']",   "[,]",           "[1,,]",   "'open",      R"('\')",
+        R"('\xg0')",  R"('\ud800')", R"('\N{DASH}')", "f(x)",    "{'a': nan}", "{'a': open('b')}",
+        "[1, 2)",     "'a\nb'"})
     EXPECT_FALSE(python_literal_to_json(text)) << text;
   EXPECT_FALSE(python_literal_to_json(std::string(100'000, '[')));
 }

@@ -97,9 +97,9 @@ class CompletionAnswer final : public GenerationAnswer {
         prompts_(std::move(prompts)),
         head_(head_text(head, "text_completion")) {
     const size_t count = prompts_.size() * static_cast<size_t>(fields.generation.n);
-    choices_.assign(
-        count, Choice{.logprobs = CompletionLogprobs(*served.tokenizer),
-                      .of_prompt = PromptLogprobs(*served.tokenizer, fields.prompt_logprobs)});
+    choices_.assign(count,
+                    Choice{.logprobs = CompletionLogprobs(*served.tokenizer),
+                           .of_prompt = PromptLogprobs(*served.tokenizer, fields.prompt_logprobs)});
     for (const Prompt& prompt : prompts_) usage_.prompt += static_cast<int64_t>(prompt.ids.size());
     if (streams()) chunk_ = "data: " + head_ + R"(,"choices":[{"index":)";
   }

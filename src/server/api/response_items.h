@@ -31,10 +31,10 @@ class ResponseItems {
   struct Item {
     Kind kind;
     std::string id, call_id, name;
-    std::string text;    // or arguments
+    std::string text;      // or arguments
     std::string logprobs;  // entries, of a message
-    std::string status;  // "in_progress", "completed", "incomplete"
-    std::string place;   // ,"item_id": …,"output_index": …[,"content_index": 0]
+    std::string status;    // "in_progress", "completed", "incomplete"
+    std::string place;     // ,"item_id": …,"output_index": …[,"content_index": 0]
   };
 
   Item& open(Kind kind, std::string name, std::string& out);
