@@ -58,6 +58,50 @@ constexpr Compat kCompat[] = {
     {"--runner", "auto|generate", "the model generates text"},
     {"--max-seq-len-to-capture", "", "nothing is captured at start"},
     {"--max-logits-processors", "0", "there are none"},
+    {"--code-revision", "", "ignored; code of a checkpoint is never run"},
+    {"--all2all-backend", "", kOneProcess},
+    {"--disable-frontend-multiprocessing", nullptr, kOneProcess},
+    {"--max-parallel-loading-workers", "", kOneProcess},
+    {"--linear-backend", "", "ignored; see --kernels"},
+    {"--num-gpu-blocks-override", "", "ignored; see --kv-cache-memory"},
+    {"--enable-mixed-moe-lora-format", nullptr, "every adapter's layout is found out by itself"},
+    {"--specialize-active-lora", nullptr, "ignored; nothing is captured at start"},
+    {"--disable-custom-all-reduce", nullptr, kOneProcess},
+    {"--limit-mm-per-prompt", "", "prompts are text alone"},
+    {"--language-model-only", nullptr, "prompts are text alone"},
+    {"--chat-template-content-format", "auto|string|openai", "found out from the chat template"},
+    {"--response-role", "assistant", "answers are the assistant's"},
+    {"--enable-prompt-tokens-details", nullptr, "usage always tells the cached tokens"},
+    {"--enable-server-load-tracking", nullptr, "/load is always there"},
+    {"--enable-request-id-headers", nullptr, "X-Request-Id is always sent"},
+    {"--disable-fastapi-docs", nullptr, "there are none"},
+    {"--max-log-len", "", "prompts are logged only with --log-prompts, whole"},
+    {"--allowed-origins", "", "browsers are let in from everywhere; the key guards"},
+};
+
+// What would change what people get, and is not done here.
+struct Refusal {
+  const char* name;
+  bool takes_value;
+  const char* instead;
+};
+constexpr const char* kTls = "a proxy in front speaks TLS, deploy/nginx.conf shows how";
+constexpr Refusal kRefused[] = {
+    {"--ssl-keyfile", true, kTls},
+    {"--ssl-certfile", true, kTls},
+    {"--ssl-ca-certs", true, kTls},
+    {"--ssl-cert-reqs", true, kTls},
+    {"--enable-ssl-refresh", false, kTls},
+    {"--root-path", true, "a proxy in front takes a prefix off, see deploy/nginx.conf"},
+    {"--middleware", true, "no code is loaded into the server"},
+    {"--logits-processors", true, "no code is loaded into the server"},
+    {"--speculative-config", true, "there is no speculative decoding"},
+    {"--hf-overrides", true, "a checkpoint is read as its config.json says"},
+    {"--lora-target-modules", true, "an adapter is applied whole or not at all"},
+    {"--default-mm-loras", true, "prompts are text alone"},
+    {"--kv-transfer-config", true, "keys and values stay in the process"},
+    {"--enable-sleep-mode", false, "the server does not sleep"},
+    {"--return-tokens-as-token-ids", false, "tokens are told as text"},
 };
 
 bool is_allowed(std::string_view allowed, std::string_view value) {
@@ -73,6 +117,18 @@ bool is_allowed(std::string_view allowed, std::string_view value) {
 }  // namespace
 
 void add_compat_flags(CLI::App& app, std::vector<std::string>& notes) {
+  for (const Refusal& row : kRefused) {
+    const auto refuse = [&row] {
+      throw CLI::ValidationError(fmt::format("{} cannot be had here: {}", row.name, row.instead));
+    };
+    // Hidden from --help, which is about what there is.
+    if (row.takes_value) {
+      app.add_option_function<std::string>(row.name, [refuse](const std::string&) { refuse(); })
+          ->group("");
+    } else {
+      app.add_flag_callback(row.name, refuse)->group("");
+    }
+  }
   for (const Compat& row : kCompat) {
     const auto note = [&notes, &row] {
       notes.push_back(fmt::format("{}: {}", row.name, row.meaning));

@@ -79,6 +79,10 @@ Result<std::string> find_model(const std::string& id_or_folder, const std::strin
   return find(resolve_model, id_or_folder, revision, {});
 }
 
+Result<std::string> find_tokenizer(const std::string& id_or_folder, const std::string& revision) {
+  return find(resolve_tokenizer, id_or_folder, revision, {});
+}
+
 Result<std::string> find_adapter(const std::string& id_or_folder, const std::string& revision) {
   return find(resolve_adapter, id_or_folder, revision, {});
 }

@@ -12,6 +12,7 @@ namespace lk {
 
 // `revision` empty: main. Errors: one sentence (hub/resolve.h).
 Result<std::string> find_model(const std::string& id_or_folder, const std::string& revision);
+Result<std::string> find_tokenizer(const std::string& id_or_folder, const std::string& revision);
 Result<std::string> find_adapter(const std::string& id_or_folder, const std::string& revision);
 
 // The same flags with folders in place of hub ids: the model and every --lora. Errors: as above.

@@ -32,10 +32,12 @@ MoeOptions moe_options(const ModelFlags& flags, bool lora) {
 Result<ModelParts> load_model_parts(const ModelFlags& flags, bool lora, int threads,
                                     int adapter_slots) {
   ModelParts parts;
-  const std::string tokenizer = flags.model + "/tokenizer.json";
+  const std::string folder = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  const std::string tokenizer = folder + "/tokenizer.json";
   LK_ASSIGN_OR_RETURN(parts.tokenizer, within_memory(tokenizer, file_bytes(tokenizer),
                                                      [&] { return Tokenizer::load(tokenizer); }));
-  auto chat_template = ChatTemplate::load(flags.model);
+  auto chat_template = ChatTemplate::load(folder);
+  if (!chat_template && folder != flags.model) chat_template = ChatTemplate::load(flags.model);
   if (chat_template) {
     parts.chat_template = std::move(*chat_template);
   } else {
@@ -56,6 +58,11 @@ Result<ModelParts> load_model_parts(const ModelFlags& flags, bool lora, int thre
   };
   LK_ASSIGN_OR_RETURN(parts.model, Model::load(flags.model, options));
   status.clear();
+  const int vocab = parts.model->info().vocab;
+  if (!flags.tokenizer.empty() && parts.tokenizer->vocab_size() > vocab) {
+    return invalid("{} has {} tokens, the model knows {}: it is another model's", tokenizer,
+                   parts.tokenizer->vocab_size(), vocab);
+  }
   for (const std::string& warning : parts.model->info().warnings) print_warning(warning);
   return parts;
 }

@@ -34,6 +34,7 @@ Result<std::vector<LoraFlag>> parse_lora_flags(const std::vector<std::string>& v
 struct ModelFlags {
   std::string model;              // a folder or a hub id
   std::string revision;           // of a hub id; empty: main
+  std::string tokenizer;          // a folder with tokenizer.json; empty: the model's
   std::vector<std::string> lora;  // [NAME=]PATH, a folder or a hub id
   AdapterLoadOptions adapter_options;
   std::string kernels, moe_backend;
@@ -74,6 +75,8 @@ struct ServeOptions {
   ModelFlags model;        // its `lora` is empty
   std::string model_flag;  // --model; the word MODEL wins
   std::string revision;
+  std::string tokenizer, tokenizer_revision;  // a folder or a hub id
+  std::string download_dir;                   // the hub's cache
   std::string kv_dtype = "bf16", orientation = "auto";
   std::string host = "127.0.0.1";
   int port = 8000;
@@ -92,6 +95,7 @@ struct ServeOptions {
   std::string activations;
   std::string chat_template, reasoning_parser, tool_call_parser;
   std::string generation_config = "auto";  // "auto", "vllm", or a folder
+  std::string override_generation_config;  // JSON
   std::optional<int64_t> seed;
   int max_logprobs = 20;
   int max_queue = -1;

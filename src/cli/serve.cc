@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <future>
+#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "cli/hub_models.h"
@@ -39,6 +42,32 @@ Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
   return plan_memory(needs, limits);
 }
 
+// What --override-generation-config may hold: what sampling_defaults reads.
+constexpr std::array kGenerationKeys = {"do_sample", "temperature", "top_p",
+                                        "top_k",     "min_p",       "repetition_penalty"};
+
+Status choose_generation_config(const ServeOptions& options, HfConfig& config) {
+  if (options.generation_config == "vllm") {
+    config.generation_config = nullptr;
+  } else if (options.generation_config != "auto") {
+    LK_ASSIGN_OR_RETURN(Json generation,
+                        read_json_file(options.generation_config + "/generation_config.json"));
+    config.generation_config = std::make_shared<const Json>(std::move(generation));
+  }
+  if (options.override_generation_config.empty()) return {};
+  const char* flag = "--override-generation-config";
+  LK_ASSIGN_OR_RETURN(const Json wanted, parse_json(options.override_generation_config, flag));
+  if (!wanted.is_object()) return invalid("{} must be a JSON object", flag);
+  Json merged = config.generation_config ? *config.generation_config : Json::object();
+  for (const auto& [key, value] : wanted.items()) {
+    if (std::find(kGenerationKeys.begin(), kGenerationKeys.end(), key) == kGenerationKeys.end())
+      return invalid("{}: '{}' cannot be set; {} can", flag, key, fmt::join(kGenerationKeys, ", "));
+    merged[key] = value;
+  }
+  config.generation_config = std::make_shared<const Json>(std::move(merged));
+  return {};
+}
+
 Result<ServedModel> served_model(const ServeOptions& options, const std::string& folder,
                                  ModelParts& parts) {
   ServedModel served;
@@ -61,13 +90,7 @@ Result<ServedModel> served_model(const ServeOptions& options, const std::string&
       {.reasoning = served.parsers.reasoning, .tools = served.parsers.tools, .prompt_tail = {}},
       *served.tokenizer));
   LK_ASSIGN_OR_RETURN(HfConfig config, HfConfig::read(folder));
-  if (options.generation_config == "vllm") {
-    config.generation_config = nullptr;
-  } else if (options.generation_config != "auto") {
-    LK_ASSIGN_OR_RETURN(Json generation,
-                        read_json_file(options.generation_config + "/generation_config.json"));
-    config.generation_config = std::make_shared<const Json>(std::move(generation));
-  }
+  LK_RETURN_IF_ERROR(choose_generation_config(options, config));
   SamplingParams start;
   start.temperature = 1;  // the API's default, where run's is greedy
   LK_ASSIGN_OR_RETURN(served.defaults.sampling, sampling_defaults({}, config, start));
@@ -157,10 +180,17 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
 
 Result<int> serve(const ServeOptions& options) {
   for (const std::string& note : options.notes) say(note);
+  // Before any thread runs: everything that looks into the cache reads this variable.
+  if (!options.download_dir.empty())
+    ::setenv("HF_HUB_CACHE", options.download_dir.c_str(), /*overwrite=*/1);
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_modules(options.lora_modules));
   LK_ASSIGN_OR_RETURN(ServerOptions server_opts, server_options(options));
   ModelFlags flags = options.model;
   LK_ASSIGN_OR_RETURN(flags.model, find_model(flags.model, options.revision));
+  if (!options.tokenizer.empty() && options.tokenizer != options.model.model) {
+    LK_ASSIGN_OR_RETURN(flags.tokenizer,
+                        find_tokenizer(options.tokenizer, options.tokenizer_revision));
+  }
   if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir)) {
     return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
   }

@@ -71,6 +71,12 @@ void add_model(CLI::App& app, ServeOptions& o) {
   Adder add(app, "Model");
   add.value("--model", o.model_flag, "The same as MODEL");
   add.value("--revision", o.revision, "Branch, tag or commit of a hub id; default: main");
+  add.value("--tokenizer", o.tokenizer,
+            "Folder or hub id with another tokenizer.json (and chat template); default: the "
+            "model's");
+  add.value("--tokenizer-revision", o.tokenizer_revision, "Of --tokenizer, if it is a hub id");
+  add.value("--download-dir", o.download_dir,
+            "The hub's cache, as HF_HUB_CACHE says; default: that of other Hugging Face tools");
   add.value("--max-model-len", o.max_model_len,
             "Longest context, prompt and answer; default: the model's")
       ->check(CLI::Range(1, kMost));
@@ -84,6 +90,8 @@ void add_model(CLI::App& app, ServeOptions& o) {
             "Where sampling defaults come from: auto (the model's folder), vllm (none), or a "
             "folder")
       ->capture_default_str();
+  add.value("--override-generation-config", o.override_generation_config,
+            "JSON with sampling defaults that win over those: {\"temperature\": 0.2}");
   add.value("--seed", o.seed, "Seed of every request without its own; default: a new one for each")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0"));
   add.count("--max-logprobs", o.max_logprobs, "Most likely tokens that a request may ask for", 0,

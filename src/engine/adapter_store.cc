@@ -72,6 +72,11 @@ Status AdapterStore::unload(const std::string& name) {
   return {};
 }
 
+void AdapterStore::on_released(std::function<void()> tell) {
+  const std::lock_guard lock(impl_->released_mutex);
+  impl_->released = std::move(tell);
+}
+
 std::vector<AdapterStatus> AdapterStore::list() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<AdapterStatus> list;

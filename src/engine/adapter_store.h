@@ -96,6 +96,10 @@ class AdapterStore {
 
   // By name; names in the directory only once they were used.
   std::vector<AdapterStatus> list() const;
+  // `tell` is called on a thread of the store, soon after somebody let go of an adapter or one left
+  // memory: an idle engine's slot may be what still holds it. Empty: nobody is told; after that
+  // returns no call is running.
+  void on_released(std::function<void()> tell);
   AdapterStoreStats stats() const;
 
  private:

@@ -66,6 +66,8 @@ void AdapterStore::Impl::keep() {
       pump(answers);
     }
     give(answers);
+    const std::lock_guard lock(released_mutex);
+    if (released) released();
   }
 }
 

@@ -82,6 +82,9 @@ struct AdapterStore::Impl {
   bool stopping = false;
   AdapterStoreStats counters;
 
+  std::mutex released_mutex;
+  std::function<void()> released;
+
   AdapterLoader loader;
   std::thread keeper;
 };

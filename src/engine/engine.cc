@@ -150,9 +150,12 @@ void Engine::release_unused_adapters() {
 
 void Engine::step(std::vector<TokenEvent>& events) {
   if (idle()) return;
-  const StepPlan& plan = scheduler_.plan();
+  StepPlan& plan = scheduler_.plan();
   for (const SlotBinding& binding : plan.bindings)
     model_.set_slot(binding.slot, binding.adapter ? binding.adapter->prepared : nullptr);
+  // Only requests may hold an adapter: if this step ends the last one, no other comes to let go of
+  // it, and who waits for its place in memory would wait for ever.
+  plan.bindings.clear();
   events.reserve(events.size() + plan.chunks.size());
   try {
     compute(plan);
@@ -180,6 +183,10 @@ void Engine::compute(const StepPlan& plan) {
   const Batch& batch = builder_.build(plan.chunks, pools_.groups(), rows_);
   ++stats_.steps;
   stats_.step_tokens = batch.tokens;
+  stats_.all_tokens += batch.tokens;
+  const auto bound =
+      std::lower_bound(kStepTokenBounds.begin(), kStepTokenBounds.end(), batch.tokens);
+  ++stats_.steps_by_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];
   stats_.preemptions += plan.preempted;
   for (const Chunk& chunk : plan.chunks) {
     Sequence& sequence = *chunk.sequence;
@@ -219,8 +226,9 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
     const int32_t next = sequence.tokens[rows.prompt_first + i + 1];
     const double log_sum = log_sum_exp(logits, vocab);
     event.prompt_logprobs.push_back(static_cast<float>(logits[next] - log_sum));
-    const int top = sequence.request.logprobs;
+    const int top = std::max(sequence.request.logprobs, sequence.request.prompt_top);
     if (top > 0) event.prompt_top.push_back(top_logprobs(logits, vocab, top, log_sum));
+    if (sequence.request.prompt_ranks) event.prompt_ranks.push_back(rank_of(logits, vocab, next));
   }
   sequence.scored = std::max(sequence.scored, rows.prompt_first + rows.prompt_count);
   if (rows.samples) {

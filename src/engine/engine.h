@@ -1,6 +1,7 @@
 // The engine loop: takes requests, runs steps, gives token events. Used by one thread.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
@@ -26,10 +27,16 @@ struct EngineOptions {
   bool prefix_cache = true;   // requests with the same beginning (and adapter) share its blocks
 };
 
+// Upper bounds of the tokens of a step, as vLLM counts them.
+inline constexpr std::array<int, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                         512, 1024, 2048, 4096, 8192, 16384};
+
 struct EngineStats {
   int running = 0, waiting = 0, paused = 0;  // requests
   uint64_t steps = 0;
-  int step_tokens = 0;         // of the last step
+  int step_tokens = 0;                                                  // of the last step
+  uint64_t all_tokens = 0;                                              // of all steps
+  std::array<uint64_t, kStepTokenBounds.size() + 1> steps_by_tokens{};  // by bound; above the last
   uint64_t prompt_tokens = 0;  // computed, again after a preemption
   uint64_t output_tokens = 0;
   uint64_t preemptions = 0;

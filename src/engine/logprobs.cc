@@ -16,8 +16,16 @@ double log_sum_exp(const float* logits, int count) {
   const Largest best = largest(logits, count);
   if (best.id < 0 || !std::isfinite(best.logit)) return std::numeric_limits<double>::quiet_NaN();
   thread_local ExpSums sums;
-  exp_sums(logits, count, best.logit, 1, sums);
+  exp_sums(logits, count, best.logit, 1, false, sums);
   return best.logit + std::log(sums.total);
+}
+
+int32_t rank_of(const float* logits, int count, int32_t id) {
+  const float own = logits[id];
+  int32_t before = 0;
+  for (int32_t i = 0; i < count; ++i) before += logits[i] > own;
+  for (int32_t i = 0; i < id; ++i) before += logits[i] == own;
+  return before + 1;
 }
 
 void top_logits(const float* logits, int count, int k, std::vector<TopLogprob>& best) {

@@ -15,6 +15,9 @@ double log_sum_exp(const float* logits, int count);
 // Falling value, then rising id.
 bool better_logprob(const TopLogprob& a, const TopLogprob& b);
 
+// How many tokens come before `id` by falling logit, then rising id, and one.
+int32_t rank_of(const float* logits, int count, int32_t id);
+
 // The `k` largest logits, best first; `logprob` holds the logit. -infinity and NaNs are left out.
 void top_logits(const float* logits, int count, int k, std::vector<TopLogprob>& best);
 

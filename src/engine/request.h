@@ -69,6 +69,8 @@ struct Request {
   int logprobs =
       -1;  // -1: none; 0: of the chosen token; K: also of the K most likely, [0, kMaxTopLogprobs]
   bool prompt_logprobs = false;  // of prompt tokens, with as many of the most likely as `logprobs`
+  int prompt_top = 0;            // or with as many as this, if that is more
+  bool prompt_ranks = false;     // of prompt tokens too; with prompt_logprobs
 };
 
 // Bounds of a request's lists: each stop string costs a few steps for every byte of the text.
@@ -120,7 +122,8 @@ struct TokenEvent {
   std::vector<TopLogprob> top{};         // best first
   std::vector<float> prompt_logprobs{};  // of the prompt tokens read in this step; all events
                                          // together: prompt tokens 1, 2, ...
-  std::vector<std::vector<TopLogprob>> prompt_top{};  // beside them, if `logprobs` is above 0
+  std::vector<std::vector<TopLogprob>> prompt_top{};  // beside them, if any were asked for
+  std::vector<int32_t> prompt_ranks{};  // beside them, if asked for: 1 is the most likely token
   int cached_tokens = 0;  // prompt tokens taken from the prefix cache; in the request's first event
   FinishReason finish = FinishReason::kNone;
   // With kStop: the stop string that ended it, or empty; `stop_id`: the token of stop_ids, or -1.

@@ -97,7 +97,8 @@ LK_AVX2 double sum_of(__m256 lanes) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// A whole block of kSumBlock.
+// A whole block of kSumBlock. The levels are a third of the work.
+template <bool levels>
 LK_AVX2 double block_sum_avx2(const float* row, float max, float scale, ExpSums& sums) {
   __m256 total = _mm256_setzero_ps();
   __m256 within[kLevels.size()];
@@ -107,23 +108,24 @@ LK_AVX2 double block_sum_avx2(const float* row, float max, float scale, ExpSums&
                                    _mm256_set1_ps(scale));
     const __m256 weight = exp_avx2(x);
     total = _mm256_add_ps(total, weight);
+    if (!levels) continue;
 #pragma GCC unroll 4
     for (size_t level = 0; level < kLevels.size(); ++level) {
       const __m256 near = _mm256_cmp_ps(x, _mm256_set1_ps(-kLevels[level]), _CMP_GE_OQ);
       within[level] = _mm256_add_ps(within[level], _mm256_and_ps(weight, near));
     }
   }
-  for (size_t level = 0; level < kLevels.size(); ++level)
+  for (size_t level = 0; levels && level < kLevels.size(); ++level)
     sums.within[level] += sum_of(within[level]);
   return sum_of(total);
 }
 
-double block_sum(const float* row, int count, float max, float scale, ExpSums& sums) {
+double block_sum(const float* row, int count, float max, float scale, bool levels, ExpSums& sums) {
   double total = 0;
   for (int i = 0; i < count; ++i) {
     const float weight = weight_of(row[i], max, scale);
     total += weight;
-    for (size_t level = 0; level < kLevels.size(); ++level) {
+    for (size_t level = 0; levels && level < kLevels.size(); ++level) {
       if ((row[i] - max) * scale >= -kLevels[level]) sums.within[level] += weight;
     }
   }
@@ -159,15 +161,16 @@ int first_above(const float* row, int begin, int count, float bound) {
                     : first_above_plain(row, begin, count, bound);
 }
 
-void exp_sums(const float* row, int count, float max, float scale, ExpSums& sums) {
+void exp_sums(const float* row, int count, float max, float scale, bool levels, ExpSums& sums) {
   sums.total = 0;
   sums.within = {};
   sums.blocks.clear();
   for (int begin = 0; begin < count; begin += kSumBlock) {
     const int size = std::min(kSumBlock, count - begin);
     const bool vectors = has_avx2() && size == kSumBlock;
-    const double sum = vectors ? block_sum_avx2(row + begin, max, scale, sums)
-                               : block_sum(row + begin, size, max, scale, sums);
+    const double sum = !vectors ? block_sum(row + begin, size, max, scale, levels, sums)
+                       : levels ? block_sum_avx2<true>(row + begin, max, scale, sums)
+                                : block_sum_avx2<false>(row + begin, max, scale, sums);
     sums.blocks.push_back(sum);
     sums.total += sum;
   }

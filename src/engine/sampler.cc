@@ -20,7 +20,7 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 // Temperatures below 1e-30 are no different from it: all but the largest logit weigh nothing.
 constexpr float kMostScale = 1e30f;
 // exp(-kReach) is nothing beside 1 for a whole vocabulary.
-constexpr double kReach = 87;
+constexpr float kReach = 87;
 
 // Unnormalised probability.
 double weight(float logit, float max, float scale) {
@@ -57,18 +57,13 @@ int32_t Sampler::choose(const float* logits, const SamplingParams& params, uint6
   const bool all_ids = params.top_k == 0 || params.top_k >= vocab_;
   if (all_ids && params.top_p >= 1 && params.min_p <= 0)
     return draw_from_all(logits, best.logit, scale, u);
-  double total = 0;
-  if (all_ids) {
-    total = collect(logits, best.logit, scale, params);
-  } else {
-    top_logits(logits, vocab_, params.top_k, candidates_);
-    for (const TopLogprob& c : candidates_) total += weight(c.logprob, best.logit, scale);
-  }
-  return draw_filtered(best.logit, scale, u, total, params);
+  if (all_ids) return draw_nucleus(logits, best.logit, scale, u, params);
+  top_logits(logits, vocab_, params.top_k, candidates_);
+  return draw_sorted(best.logit, scale, u, params);
 }
 
 int32_t Sampler::draw_from_all(const float* logits, float max, float scale, double u) {
-  exp_sums(logits, vocab_, max, scale, sums_);
+  exp_sums(logits, vocab_, max, scale, false, sums_);
   double left = u * sums_.total;
   size_t block = 0;
   while (block + 1 < sums_.blocks.size() && left >= sums_.blocks[block])
@@ -88,54 +83,35 @@ int32_t Sampler::draw_from_all(const float* logits, float max, float scale, doub
   return last;
 }
 
-// Fills `candidates_` with all ids that top_p and min_p may keep, and some more, unsorted; returns
-// the weight of the whole row.
-double Sampler::collect(const float* logits, float max, float scale, const SamplingParams& params) {
-  exp_sums(logits, vocab_, max, scale, sums_);
-  double reach = kReach;
-  if (params.min_p > 0) reach = std::min(reach, -std::log(double{params.min_p}) * 1.0001 + 1e-4);
+int32_t Sampler::draw_nucleus(const float* logits, float max, float scale, double u,
+                              const SamplingParams& params) {
+  NucleusParams nucleus{.max = max, .scale = scale, .min_weight = params.min_p, .u = u};
+  if (params.min_p > 0) nucleus.reach = std::min(kReach, -std::log(params.min_p) * 1.0001f + 1e-4f);
   if (params.top_p < 1) {
+    exp_sums(logits, vocab_, max, scale, true, sums_);
     for (size_t level = kLevels.size(); level-- > 0;) {
       if (sums_.within[level] * (1 - 1e-4) >= params.top_p * sums_.total)
-        reach = std::min(reach, kLevels[level] * 1.0001);
+        nucleus.reach = std::min(nucleus.reach, kLevels[level] * 1.0001f);
     }
+    nucleus.top_mass = std::max<uint64_t>(
+        1, static_cast<uint64_t>(std::ceil(params.top_p * sums_.total * 0x1p44)));
   }
-  const auto bound = static_cast<float>(max - (reach + 1e-3) / scale);
-  candidates_.clear();
-  for (int32_t id = first_above(logits, 0, vocab_, bound); id < vocab_;
-       id = first_above(logits, id + 1, vocab_, bound))
-    candidates_.push_back({id, logits[id]});
-  // Where the scale is so large that the bound is the maximum itself.
-  if (candidates_.empty()) candidates_.push_back({largest(logits, vocab_).id, max});
-  return sums_.total;
+  return nucleus_.draw(logits, vocab_, nucleus);
 }
 
-int32_t Sampler::draw_filtered(float max, float scale, double u, double total,
-                               const SamplingParams& params) {
-  // Only as much is sorted as top_p needs: rarely more than a few hundred.
-  size_t sorted = params.top_k > 0 && params.top_k < vocab_ ? candidates_.size() : 0;
-  const auto sort_more = [&] {
-    const size_t end = sorted >= 8192
-                           ? candidates_.size()
-                           : std::min(candidates_.size(), std::max<size_t>(128, sorted * 4));
-    if (end == candidates_.size())
-      std::sort(candidates_.begin() + sorted, candidates_.end(), better_logprob);
-    else
-      std::partial_sort(candidates_.begin() + sorted, candidates_.begin() + end, candidates_.end(),
-                        better_logprob);
-    sorted = end;
-  };
+// Of the `candidates_`, which are sorted.
+int32_t Sampler::draw_sorted(float max, float scale, double u, const SamplingParams& params) {
+  double total = 0;
+  for (const TopLogprob& c : candidates_) total += weight(c.logprob, max, scale);
   double kept_mass = 0;
   size_t kept = 0;
-  while (kept < candidates_.size()) {
-    if (kept == sorted) sort_more();
+  for (; kept < candidates_.size(); ++kept) {
     const double w = weight(candidates_[kept].logprob, max, scale);
     // The largest weight is exp(0) = 1.
     if (kept > 0 &&
         (w < params.min_p || w <= 0 || (params.top_p < 1 && kept_mass >= params.top_p * total)))
       break;
     kept_mass += w;
-    ++kept;
   }
   double left = u * kept_mass;
   for (size_t i = 0; i < kept; ++i) {

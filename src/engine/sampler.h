@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/nucleus.h"
 #include "engine/request.h"
 #include "engine/row_scan.h"
 
@@ -36,13 +37,14 @@ class Sampler {
 
  private:
   int32_t draw_from_all(const float* logits, float max, float scale, double u);
-  double collect(const float* logits, float max, float scale, const SamplingParams& params);
-  int32_t draw_filtered(float max, float scale, double u, double total,
-                        const SamplingParams& params);
+  int32_t draw_nucleus(const float* logits, float max, float scale, double u,
+                       const SamplingParams& params);
+  int32_t draw_sorted(float max, float scale, double u, const SamplingParams& params);
 
   int vocab_;
   ExpSums sums_;                        // scratch
   std::vector<TopLogprob> candidates_;  // scratch: ids and logits
+  Nucleus nucleus_;
 };
 
 }  // namespace lk

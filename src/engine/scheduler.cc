@@ -44,7 +44,7 @@ void Scheduler::give_back(Sequence* sequence) {
   sequence->blocks.clear(pools_);
 }
 
-const StepPlan& Scheduler::plan() {
+StepPlan& Scheduler::plan() {
   plan_ = {};
   lanes_.release_unused(plan_.bindings);
   lanes_.begin_step();

@@ -62,7 +62,7 @@ class Scheduler {
   // Slots to be emptied before the next step: their adapters are gone (lanes.h).
   std::vector<SlotBinding> release_unused();
   // Every chunk's blocks are reserved. Not empty if there is anything to do.
-  const StepPlan& plan();
+  StepPlan& plan();
   // The chunk's keys and values are in the cache: advances `computed`, and full blocks can be
   // shared from now on.
   void computed(const Chunk& chunk);

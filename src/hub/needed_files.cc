@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+constexpr const char* kTokenizerFile = "tokenizer.json";
 constexpr const char* kToolTemplate = "additional_chat_templates/tool_use.jinja";
 
 bool in(const std::vector<std::string>& files, const std::string& name) {
@@ -80,10 +81,22 @@ Result<std::vector<std::string>> needed_adapter_files(const std::vector<std::str
   return out;
 }
 
+Result<std::vector<std::string>> needed_tokenizer_files(const std::vector<std::string>& files,
+                                                        const std::string& repo) {
+  if (!in(files, kTokenizerFile))
+    return fail(ErrorKind::kNotFound, "{} has no {}", repo, kTokenizerFile);
+  std::vector<std::string> out = {kTokenizerFile};
+  for (const std::string& file : optional_files(RepoKind::kTokenizer)) {
+    if (in(files, file)) out.push_back(file);
+  }
+  return out;
+}
+
 // The first file without which the snapshot cannot be loaded, or "".
 std::string first_missing(const HubCache& cache, const std::string& commit, RepoKind kind) {
   const auto missing = [&](const std::string& file) { return !cache.has_file(commit, file); };
   if (missing(main_file(kind))) return main_file(kind);
+  if (kind == RepoKind::kTokenizer) return "";
   if (kind == RepoKind::kAdapter) return missing(kAdapterWeights) ? kAdapterWeights : "";
   if (!missing(kSingleFile)) return "";
   if (missing(kWeightIndex)) return kSingleFile;
@@ -97,24 +110,36 @@ std::string first_missing(const HubCache& cache, const std::string& commit, Repo
 
 }  // namespace
 
-const char* kind_name(RepoKind kind) { return kind == RepoKind::kModel ? "model" : "adapter"; }
+const char* kind_name(RepoKind kind) {
+  constexpr const char* kNames[] = {"model", "adapter", "tokenizer"};
+  return kNames[static_cast<size_t>(kind)];
+}
 
 const char* main_file(RepoKind kind) {
-  return kind == RepoKind::kModel ? "config.json" : "adapter_config.json";
+  constexpr const char* kFiles[] = {"config.json", "adapter_config.json", kTokenizerFile};
+  return kFiles[static_cast<size_t>(kind)];
 }
 
 const std::vector<std::string>& optional_files(RepoKind kind) {
-  static const std::vector<std::string> model = {"generation_config.json", "tokenizer.json",
-                                                 "tokenizer_config.json",  "chat_template.jinja",
-                                                 "hf_quant_config.json",   kToolTemplate};
-  static const std::vector<std::string> adapter = {"added_tokens.json", "tokenizer_config.json"};
-  return kind == RepoKind::kModel ? model : adapter;
+  static const std::vector<std::string> files[] = {
+      {"generation_config.json", kTokenizerFile, "tokenizer_config.json", "chat_template.jinja",
+       "hf_quant_config.json", kToolTemplate},
+      {"added_tokens.json", "tokenizer_config.json"},
+      {"tokenizer_config.json", "chat_template.jinja"}};
+  return files[static_cast<size_t>(kind)];
 }
 
 Result<std::vector<std::string>> needed_files(RepoKind kind, const std::vector<std::string>& files,
                                               const std::string& repo) {
-  return kind == RepoKind::kModel ? needed_model_files(files, repo)
-                                  : needed_adapter_files(files, repo);
+  switch (kind) {
+    case RepoKind::kModel:
+      return needed_model_files(files, repo);
+    case RepoKind::kAdapter:
+      return needed_adapter_files(files, repo);
+    case RepoKind::kTokenizer:
+      break;
+  }
+  return needed_tokenizer_files(files, repo);
 }
 
 Result<std::vector<std::string>> index_shards(const std::string& path) {

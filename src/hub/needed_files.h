@@ -9,9 +9,10 @@
 
 namespace lk {
 
-enum class RepoKind { kModel, kAdapter };
+// kTokenizer: of a model's repository, the files that turn text into tokens.
+enum class RepoKind { kModel, kAdapter, kTokenizer };
 
-// "model" or "adapter".
+// "model", "adapter" or "tokenizer".
 const char* kind_name(RepoKind kind);
 
 // The file without which a folder is no model or adapter. It is linked last, so that a snapshot

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "hub/cache.h"
 #include "hub/download.h"
@@ -17,6 +18,16 @@ namespace {
 bool is_path(const std::string& text) {
   return text.starts_with('/') || text.starts_with('.') || text.starts_with('~') ||
          text.ends_with('/');
+}
+
+// "id@revision", if no revision is given apart.
+std::pair<std::string, std::string> split_revision(const std::string& text,
+                                                   const std::string& revision) {
+  const size_t at = text.find('@');
+  if (at == text.npos || at + 1 == text.size() || !revision.empty() ||
+      !is_repo_id(text.substr(0, at)))
+    return {text, revision};
+  return {text.substr(0, at), text.substr(at + 1)};
 }
 
 // What the cache has.
@@ -77,14 +88,15 @@ Result<std::string> resolve_id(HubTarget target, const ResolveOptions& options) 
   return tl::unexpected<Error>(error);
 }
 
-Result<std::string> resolve(const std::string& text, const std::string& revision, RepoKind kind,
-                            const ResolveOptions& options) {
+Result<std::string> resolve(const std::string& given, const std::string& given_revision,
+                            RepoKind kind, const ResolveOptions& options) {
   std::error_code error;
-  if (!options.hub_only && text.find('\0') == text.npos && fs::is_directory(text, error)) {
-    if (!revision.empty())
-      return invalid("--revision {} is for hub ids, and '{}' is a folder", revision, text);
-    return text;
+  if (!options.hub_only && given.find('\0') == given.npos && fs::is_directory(given, error)) {
+    if (!given_revision.empty())
+      return invalid("--revision {} is for hub ids, and '{}' is a folder", given_revision, given);
+    return given;
   }
+  const auto [text, revision] = split_revision(given, given_revision);
   if (options.hub_only && !is_repo_id(text))
     return invalid("'{}' is no hub id: expected \"name\" or \"org/name\"", text);
   if (is_path(text) || !is_repo_id(text)) {
@@ -110,6 +122,11 @@ Result<std::string> resolve_model(const std::string& id_or_folder, const std::st
 Result<std::string> resolve_adapter(const std::string& id_or_folder, const std::string& revision,
                                     const ResolveOptions& options) {
   return resolve(id_or_folder, revision, RepoKind::kAdapter, options);
+}
+
+Result<std::string> resolve_tokenizer(const std::string& id_or_folder, const std::string& revision,
+                                      const ResolveOptions& options) {
+  return resolve(id_or_folder, revision, RepoKind::kTokenizer, options);
 }
 
 }  // namespace lk

@@ -30,14 +30,17 @@ struct ResolveOptions {
 
 // A folder that exists wins. Else an id ("org/name") is looked up in the Hugging Face cache and
 // what is missing of it is downloaded into it. `revision`: a branch, tag or commit hash; empty:
-// main (and a folder takes none). Returns the folder that holds config.json.
-// Errors: one sentence that says what was tried: kNotFound (no such folder, id, revision, or needed
-// file; offline), kInvalid (401, 403, a wrong hash, an answer that is none), kResource (the network
-// or the disk), kUnsupported (no safetensors).
+// what stands behind an '@' of the id, or main (and a folder takes none). Returns the folder that
+// holds config.json. Errors: one sentence that says what was tried: kNotFound (no such folder, id,
+// revision, or needed file; offline), kInvalid (401, 403, a wrong hash, an answer that is none),
+// kResource (the network or the disk), kUnsupported (no safetensors).
 Result<std::string> resolve_model(const std::string& id_or_folder, const std::string& revision,
                                   const ResolveOptions& options);
 // The same for a PEFT adapter: the folder that holds adapter_config.json.
 Result<std::string> resolve_adapter(const std::string& id_or_folder, const std::string& revision,
                                     const ResolveOptions& options);
+// The same for a tokenizer alone: the folder that holds tokenizer.json.
+Result<std::string> resolve_tokenizer(const std::string& id_or_folder, const std::string& revision,
+                                      const ResolveOptions& options);
 
 }  // namespace lk

@@ -19,7 +19,7 @@ struct Generation {
   std::unique_ptr<Answer> answer;
   std::vector<RequestId> ids;  // of the engine; by index of the answer
   std::string out;             // events of the current step
-  std::unique_ptr<LoopTimer> timeout;
+  std::unique_ptr<LoopTimer> timeout, pause_timeout;
   GenerationRecord record;
   size_t unfinished = 0;
   bool begun = false;  // a byte of a stream was written
@@ -95,12 +95,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       if (impl && gone) impl->finish(gone, 499, "abort");
     });
     if (options.request_timeout.count() > 0) {
-      generation->timeout = loop.after(options.request_timeout,
-                                       [self = weak_from_this(), weak = std::weak_ptr(generation)] {
-                                         const auto impl = self.lock();
-                                         const auto late = weak.lock();
-                                         if (impl && late) impl->time_out(late);
-                                       });
+      generation->timeout = after(options.request_timeout, generation, &Impl::time_out);
     }
     work_then(
         generation, [generation] { return parse_body(generation->exchange->request().body); },
@@ -205,6 +200,10 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
     const int index = at->second.index;
     if (event.finish != FinishReason::kNone) {
       record.finish = finish_reason_name(event.finish);
+      if (event.times.scheduled != Clock::time_point()) {
+        const std::chrono::duration<double> wait = event.times.scheduled - event.times.arrival;
+        record.queued = std::max(record.queued, wait.count());
+      }
       --generation->unfinished;
       slots.erase(at);
     }
@@ -225,11 +224,39 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       return complete(generation);
     }
     if (!generation->paused && generation->exchange->backlog() > options.pause_backlog) {
-      generation->paused = true;
-      for (const RequestId id : generation->ids) {
-        if (slots.contains(id)) backend.pause(id);
-      }
+      pause(generation);
     }
+  }
+
+  void pause(const GenerationPtr& generation) {
+    generation->paused = true;
+    for (const RequestId id : generation->ids) {
+      if (slots.contains(id)) backend.pause(id);
+    }
+    generation->pause_timeout = after(options.pause_timeout, generation, &Impl::give_up_on_reader);
+  }
+
+  void give_up_on_reader(const GenerationPtr& generation) {
+    fail(generation, {.status = 408,
+                      .message = fmt::format("the answer was not read: {} bytes waited for {:g} s",
+                                             generation->exchange->backlog(),
+                                             in_seconds(options.pause_timeout)),
+                      .type = "timeout_error",
+                      .code = "reader_timeout"});
+  }
+
+  // `late` after `delay`, unless the generation has ended.
+  std::unique_ptr<LoopTimer> after(std::chrono::milliseconds delay, const GenerationPtr& generation,
+                                   void (Impl::*late)(const GenerationPtr&)) {
+    return loop.after(delay, [self = weak_from_this(), weak = std::weak_ptr(generation), late] {
+      const auto impl = self.lock();
+      const auto still = weak.lock();
+      if (impl && still) (impl.get()->*late)(still);
+    });
+  }
+
+  static double in_seconds(std::chrono::milliseconds time) {
+    return static_cast<double>(time.count()) / 1000;
   }
 
   void write_out(Generation& generation) {
@@ -278,7 +305,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
     fail(generation,
          {.status = 504,
           .message = fmt::format("the answer took longer than --request-timeout ({:g} s)",
-                                 static_cast<double>(options.request_timeout.count()) / 1000),
+                                 in_seconds(options.request_timeout)),
           .type = "timeout_error",
           .code = "request_timeout"});
   }
@@ -286,6 +313,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
   void resume(const GenerationPtr& generation) {
     if (!generation->paused || generation->ended) return;
     generation->paused = false;
+    generation->pause_timeout.reset();
     for (const RequestId id : generation->ids) {
       if (slots.contains(id)) backend.resume(id);
     }
@@ -298,6 +326,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       if (slots.erase(id) != 0) backend.cancel(id);
     }
     generation->timeout.reset();
+    generation->pause_timeout.reset();
     generation->record.status = status;
     generation->record.finish = reason;
     generation->record.ended = Clock::now();

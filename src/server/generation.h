@@ -38,6 +38,8 @@ struct GenerationRecord {
   int samples = 0;  // requests of the engine
   int max_tokens = -1;
   std::chrono::steady_clock::time_point arrived, submitted, first_token, ended;  // or none: epoch
+  // Seconds in the engine's queue, the longest of its requests; below 0: none came to run.
+  double queued = -1;
 };
 
 // Told of what happens, on the loop's thread; metrics implement it.
@@ -55,6 +57,8 @@ struct GenerationOptions {
   int max_queue = -1;                            // requests that wait beyond those; -1: no bound
   std::chrono::milliseconds request_timeout{0};  // 0: none
   size_t pause_backlog = 256 << 10;              // bytes that a reader may lag behind
+  // Whoever lags so far behind has this long to catch up: its request holds an adapter's memory.
+  std::chrono::milliseconds pause_timeout{600'000};
   size_t inline_body = 64 << 10;  // longer bodies are parsed and tokenized beside the loop
 };
 

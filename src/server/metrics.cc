@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -100,6 +101,7 @@ struct Metrics::Impl {
   std::array<Counter, kReasons.size()> ended;
   Histogram first_token{kFirstToken}, between_tokens{kBetweenTokens};
   Histogram per_token{kBetweenTokens}, whole{kRequest}, prefill{kRequest}, decode{kRequest};
+  Histogram queue{kRequest};
   Histogram prompt_sizes{kTokens}, output_sizes{kTokens}, max_tokens{kTokens}, samples{kSamples};
   std::map<std::string, AdapterSeries> adapters;
   uint64_t uses = 0;
@@ -149,6 +151,7 @@ void Metrics::on_end(const GenerationRecord& record) {
   m.prompt_tokens.Increment(static_cast<double>(record.prompt_tokens));
   m.cached_tokens.Increment(static_cast<double>(record.cached_tokens));
   m.whole.Observe(seconds(record.ended - record.arrived));
+  if (record.queued >= 0) m.queue.Observe(record.queued);
   m.prompt_sizes.Observe(static_cast<double>(record.prompt_tokens));
   m.output_sizes.Observe(static_cast<double>(record.output_tokens));
   m.samples.Observe(record.samples);
@@ -166,6 +169,33 @@ void Metrics::on_end(const GenerationRecord& record) {
   adapter.requests.Increment();
   adapter.prompt_tokens.Increment(static_cast<double>(record.prompt_tokens));
 }
+
+namespace {
+
+ClientMetric steps_by_tokens(const EngineStats& stats) {
+  ClientMetric metric;
+  uint64_t count = 0;
+  for (size_t i = 0; i < stats.steps_by_tokens.size(); ++i) {
+    const bool last = i == kStepTokenBounds.size();
+    count += stats.steps_by_tokens[i];
+    metric.histogram.bucket.push_back(
+        {count, last ? std::numeric_limits<double>::infinity() : kStepTokenBounds[i]});
+  }
+  metric.histogram.sample_count = count;
+  metric.histogram.sample_sum = static_cast<double>(stats.all_tokens);
+  return metric;
+}
+
+// Names of the adapters with such requests, by commas.
+std::string adapters_with(const EngineStats& stats, int AdapterLoad::*requests) {
+  std::vector<std::string> names;
+  for (const AdapterLoad& load : stats.adapters) {
+    if (load.*requests > 0 && !load.name.empty()) names.push_back(load.name);
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+}  // namespace
 
 void Metrics::Impl::write_engine(Page& page, const EngineSnapshot& engine) {
   const EngineStats& stats = engine.stats;
@@ -186,6 +216,15 @@ void Metrics::Impl::write_engine(Page& page, const EngineSnapshot& engine) {
   page.one_count("lorikeet:engine_steps_total", "Forward passes", static_cast<double>(stats.steps));
   page.one_count("lorikeet:engine_forward_cpu_seconds_total",
                  "CPU time of the engine's thread in forward passes", stats.forward_cpu_seconds);
+  page.family("vllm:iteration_tokens_total", "Tokens of a step", MetricType::Histogram);
+  page.add(steps_by_tokens(stats));
+  page.family("vllm:lora_requests_info",
+              "Adapters with requests; the value is the time of this answer", MetricType::Gauge);
+  page.gauge(
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(),
+      {{"max_lora", std::to_string(labels.max_loras)},
+       {"running_lora_adapters", adapters_with(stats, &AdapterLoad::running)},
+       {"waiting_lora_adapters", adapters_with(stats, &AdapterLoad::waiting)}});
   page.one_gauge("lorikeet:engine_alive", "1 while the engine runs", engine.alive ? 1 : 0);
 }
 
@@ -205,6 +244,7 @@ void Metrics::Impl::write_requests(Page& page) {
                  between_tokens);
   page.histogram("vllm:request_time_per_output_token_seconds", "Mean of a request", per_token);
   page.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end", whole);
+  page.histogram("vllm:request_queue_time_seconds", "From submission to the first step", queue);
   page.histogram("vllm:request_prefill_time_seconds", "From submission to the first token",
                  prefill);
   page.histogram("vllm:request_decode_time_seconds", "From the first token to the end", decode);
@@ -265,18 +305,6 @@ void Metrics::Impl::write_adapters(Page& page, const std::vector<AdapterStatus>&
                  static_cast<double>(store.evictions));
   page.one_count("lorikeet:lora_hits_total", "Requests whose adapter was in memory",
                  static_cast<double>(store.hits));
-
-  std::vector<std::string> running;
-  for (const AdapterStatus& adapter : known) {
-    if (adapter.in_use > 0) running.push_back(adapter.name);
-  }
-  page.family("vllm:lora_requests_info", "Adapters in use; the value is the time of this answer",
-              MetricType::Gauge);
-  page.gauge(
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(),
-      {{"max_lora", std::to_string(labels.max_loras)},
-       {"running_lora_adapters", fmt::format("{}", fmt::join(running, ","))},
-       {"waiting_lora_adapters", ""}});
 }
 
 std::string Metrics::text(const EngineSnapshot& engine, const std::vector<AdapterStatus>& adapters,

@@ -76,9 +76,10 @@ ApiResult<AllowedPath> check_adapter_path(const PathPolicy& policy, const std::s
   }
   const fs::path real = real_path(path);
   if (!below_any(real, roots)) {
-    if (is_repo_id(path) &&
+    const std::string id = path.substr(0, path.find('@'));
+    if (is_repo_id(id) &&
         std::any_of(policy.hub_patterns.begin(), policy.hub_patterns.end(),
-                    [&](const std::string& pattern) { return glob_match(pattern, path); })) {
+                    [&](const std::string& pattern) { return glob_match(pattern, id); })) {
       return AllowedPath{.hub_id = path};
     }
     return refuse(403,

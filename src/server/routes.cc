@@ -90,6 +90,30 @@ Found refuse(int status, std::string message, std::string type, std::string code
           std::move(headers)};
 }
 
+bool is_route(std::string_view path) {
+  return std::any_of(std::begin(kRoutes), std::end(kRoutes),
+                     [path](const Route& route) { return path == route.path; });
+}
+
+// The path that was meant, where a base URL lacks its /v1, has it twice, or ends with a slash.
+std::string meant_path(std::string path) {
+  for (size_t at; (at = path.find("//")) != std::string::npos;) path.erase(at, 1);
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
+  for (const std::string& near :
+       {path, "/v1" + path, path.starts_with("/v1/") ? path.substr(3) : std::string()}) {
+    if (is_route(near)) return near;
+  }
+  return {};
+}
+
+Found no_route(const std::string& path) {
+  const std::string meant = path.size() < 256 ? meant_path(path) : std::string();
+  return refuse(404,
+                fmt::format("there is no path '{}' here{}", path,
+                            meant.empty() ? "" : ", but there is " + meant),
+                "not_found_error");
+}
+
 Found find_route(const ServerState& state, const HttpRequest& request) {
   std::string allowed;
   const Route* found = nullptr;
@@ -99,7 +123,7 @@ Found find_route(const ServerState& state, const HttpRequest& request) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   if (allowed.empty()) {
-    return refuse(404, fmt::format("there is no path '{}' here", request.path), "not_found_error");
+    return no_route(request.path);
   }
   if (found == nullptr) {
     return refuse(405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method),
@@ -122,6 +146,11 @@ Found find_route(const ServerState& state, const HttpRequest& request) {
       type.find("json") == std::string::npos) {
     return refuse(415, fmt::format("Content-Type must be application/json, not {}", type),
                   "invalid_request_error");
+  }
+  const std::string encoding = request.header("content-encoding");
+  if (found->method == "POST" && !encoding.empty() && encoding != "identity") {
+    return refuse(415, fmt::format("a body with Content-Encoding {} is not read", encoding),
+                  "invalid_request_error", {}, {{"accept-encoding", "identity"}});
   }
   return {found, {}, {}};
 }

@@ -78,6 +78,7 @@ struct Server::Impl {
             [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); }) {
     state.http = &http;
     if (log) http.on_access([this](const AccessRecord& access) { log->on_access(access); });
+    adapters->on_released([this] { engine.release_unused_adapters(); });
   }
 
   void handle(std::shared_ptr<Exchange> exchange) {
@@ -110,7 +111,10 @@ struct Server::Impl {
     begin_drain();
   }
 
-  ~Impl() { stopping = true; }
+  ~Impl() {
+    stopping = true;
+    adapters->on_released({});
+  }
 
   // Destroyed from the last to the first: nobody is left who calls what is gone.
   ServerOptions options;

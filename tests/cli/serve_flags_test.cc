@@ -82,6 +82,12 @@ TEST(ServeFlags, RefuseWhatCannotBeHonoured) {
   EXPECT_NE(refused({"m", "--tensor-parallel-size", "2"}).find("only 1"), std::string::npos);
   EXPECT_NE(refused({"m", "-pp", "2"}).find("--pipeline-parallel-size 2"), std::string::npos);
   EXPECT_NE(refused({"m", "--dtype", "float16"}).find("auto or bfloat16"), std::string::npos);
+  EXPECT_NE(refused({"m", "--ssl-keyfile", "k.pem", "--ssl-certfile", "c.pem"}).find("nginx"),
+            std::string::npos);
+  EXPECT_NE(refused({"m", "--speculative-config", "{}"}).find("speculative"), std::string::npos);
+  EXPECT_NE(refused({"m", "--enable-sleep-mode"}).find("--enable-sleep-mode"), std::string::npos);
+  EXPECT_NE(refused({"m", "--kv-cache-dtype", "fp8"}).find("--kv-cache-dtype fp8"),
+            std::string::npos);
   EXPECT_NE(refused({"m", "--no-such-flag"}).find("no-such-flag"), std::string::npos);
   EXPECT_NE(refused({"m", "--port", "70000"}), "");
   EXPECT_NE(refused({"m", "--max-loras", "4", "--max-cpu-loras", "2"}).find("--max-cpu-loras"),
@@ -89,6 +95,36 @@ TEST(ServeFlags, RefuseWhatCannotBeHonoured) {
   EXPECT_FALSE(parse_lora_modules({"sql"}));
   EXPECT_FALSE(parse_lora_modules({"a=x", "a=y"}));
   EXPECT_FALSE(parse_lora_modules({R"({"name": "a"})"}));
+}
+
+TEST(ServeFlags, SayWhatEachMeansHere) {
+  const ServeOptions options = parsed({"m",
+                                       "--dtype",
+                                       "auto",
+                                       "--kv-cache-dtype",
+                                       "auto",
+                                       "--enforce-eager",
+                                       "--block-size",
+                                       "16",
+                                       "--swap-space",
+                                       "4",
+                                       "--uvicorn-log-level",
+                                       "warning",
+                                       "--disable-log-requests",
+                                       "--enable-auto-tool-choice",
+                                       "--trust-remote-code",
+                                       "--tokenizer",
+                                       "t",
+                                       "--download-dir",
+                                       "/cache",
+                                       "--override-generation-config",
+                                       R"({"temperature": 0})"});
+  EXPECT_EQ(options.tokenizer, "t");
+  EXPECT_EQ(options.download_dir, "/cache");
+  EXPECT_EQ(options.override_generation_config, R"({"temperature": 0})");
+  EXPECT_EQ(options.notes.size(), 9u);
+  for (const std::string& note : options.notes)
+    EXPECT_NE(note.find(": "), std::string::npos) << note;
 }
 
 TEST(ServeFlags, ReadSizes) {

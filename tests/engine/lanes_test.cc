@@ -134,6 +134,17 @@ TEST(Lanes, IdleSlotsLetGoOfAdapters) {
   harness.expect_clean();
 }
 
+// Admitted and ended by one step: no later step comes to forget it.
+TEST(Lanes, AnEngineThatGoesIdleHoldsNoAdapter) {
+  EngineHarness harness(
+      {.max_sequences = 4, .max_step_tokens = 64, .kv_bytes = 1 << 20, .adapter_slots = 2});
+  Request request = request_for(1, 1);
+  const std::weak_ptr<const EngineAdapter> watched = request.adapter;
+  harness.submit(std::move(request));
+  harness.run();
+  EXPECT_TRUE(watched.expired());
+}
+
 TEST(Lanes, LoadsAreByAdapter) {
   EngineHarness harness(
       {.max_sequences = 2, .max_step_tokens = 64, .kv_bytes = 1 << 20, .adapter_slots = 1});

@@ -50,7 +50,11 @@ TEST(RowScan, SumsAreThoseOfExp) {
     if (best.id < 0) continue;
     const float scale = std::pow(10.0f, static_cast<float>(rng() % 5) - 2);
     ExpSums sums;
-    exp_sums(row.data(), count, best.logit, scale, sums);
+    exp_sums(row.data(), count, best.logit, scale, true, sums);
+    ExpSums plain;
+    exp_sums(row.data(), count, best.logit, scale, false, plain);
+    EXPECT_EQ(plain.total, sums.total);
+    EXPECT_EQ(plain.blocks, sums.blocks);
     double total = 0;
     std::vector<double> exact;
     std::array<double, kLevels.size()> low{}, high{};

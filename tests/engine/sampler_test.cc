@@ -153,6 +153,12 @@ TEST(Logprobs, TopMatchesAFullSort) {
   }
 }
 
+TEST(Logprobs, RanksCountWhatComesBefore) {
+  const std::vector<float> logits = {1, 3, NAN, 3, -kInf, 2};
+  const int ranks[] = {4, 1, 1, 2, 5, 3};
+  for (const int id : {0, 1, 3, 4, 5}) EXPECT_EQ(rank_of(logits.data(), 6, id), ranks[id]) << id;
+}
+
 TEST(Logprobs, SumIsStable) {
   const std::vector<float> logits = {1000, 1000, -1000};
   EXPECT_NEAR(log_sum_exp(logits.data(), 3), 1000 + std::log(2.0), 1e-9);

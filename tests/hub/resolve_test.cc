@@ -2,6 +2,7 @@
 #include "hub/resolve.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -268,6 +269,57 @@ TEST_F(Resolve, FetchesAnAdapter) {
   EXPECT_EQ(read_all(*found + "/adapter_model.safetensors"), noise(5000, 3));
   EXPECT_EQ(hub.count("GET", ".bin") + hub.count("GET", ".pt"), 0u);
   EXPECT_TRUE(has(error("org/name"), "is an adapter, not a model"));
+}
+
+TEST_F(Resolve, ReadsARevisionBehindTheId) {
+  hub.add_model();
+  ASSERT_TRUE(model("org/name@refs/pr/1"));
+  EXPECT_EQ(read_all(folder.path() + "/models--org--name/refs/refs/pr/1"), kTestCommit);
+  EXPECT_EQ(model("org/name@" + std::string(kTestCommit)).value(), snapshot());
+  EXPECT_TRUE(has(error("org/name@../x"), "'../x' is no name of a revision"));
+  EXPECT_TRUE(has(error("org/name@"), "there is no model folder"));
+  EXPECT_TRUE(has(error("org/name@v1", "v2"), "there is no model folder"));
+}
+
+TEST_F(Resolve, FetchesATokenizerAlone) {
+  hub.add_model();
+  options.settings = hub.settings(folder.path());
+  const auto found = resolve_tokenizer("org/name", "", options);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(read_all(*found + "/tokenizer.json"), hub.file("tokenizer.json").content);
+  EXPECT_EQ(hub.count("GET", ".safetensors"), 0u);
+  // It is no model for that.
+  offline = true;
+  EXPECT_TRUE(has(error("org/name"), "config.json"));
+}
+
+TEST_F(Resolve, AFullDiskIsASentenceAndLeavesNothingHalf) {
+  const std::string disk = folder.path() + "/disk";
+  fs::create_directory(disk);
+  if (mount("none", disk.c_str(), "tmpfs", 0, "size=65536") != 0)
+    GTEST_SKIP() << "no file system can be mounted here";
+  hub.add_model();
+  hub.add("model-00002-of-00002.safetensors", noise(100'000, 9), true);
+  options.settings = hub.settings(disk);
+  const auto foreseen = resolve_model("org/name", "", options);
+  hub.blobs_in_listing = false;  // nobody knows the sizes before
+  const auto full = resolve_model("org/name", "", options);
+  size_t partial = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(disk))
+    partial += entry.path().extension() == ".incomplete";
+  // A model that lacks a file is none, whoever asks.
+  options.settings->offline = true;
+  const auto after = resolve_model("org/name", "", options);
+  umount(disk.c_str());
+  ASSERT_FALSE(foreseen);
+  EXPECT_EQ(foreseen.error().kind, ErrorKind::kResource);
+  EXPECT_TRUE(has(foreseen.error().message, "more on the disk of")) << foreseen.error().message;
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().kind, ErrorKind::kResource);
+  EXPECT_TRUE(has(full.error().message, "No space left on device")) << full.error().message;
+  EXPECT_EQ(full.error().message.find('\n'), std::string::npos);
+  EXPECT_EQ(partial, 0u);
+  EXPECT_FALSE(after);
 }
 
 TEST_F(Resolve, AFolderWinsAndIsNeverAskedForOnTheHub) {

@@ -92,6 +92,32 @@ TEST(BugCases, S02_S05_ChatLogprobs) {
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].size(), 20u);
 }
 
+TEST_F(ApiChat, MessagesThatTheTemplateLeavesOutAreNotSilent) {
+  served_ = served_model(Dialect::kGptOss);
+  const std::string ask =
+      R"({"messages": [{"role": "wizard", "content": " abracadabra "}, {"role": "user", "content": "a"}]})";
+  const ApiError error = refuse(make_chat_answer, ask);
+  EXPECT_EQ(error.param, "messages");
+  EXPECT_NE(error.message.find("\"wizard\""), std::string::npos) << error.message;
+  // One that shows every role by its name.
+  served_.chat_template = *ChatTemplate::parse(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}", "t");
+  make(make_chat_answer, ask);
+  EXPECT_NE(served_.tokenizer->decode(requests_[0].prompt, false).find("abracadabra"),
+            std::string::npos);
+}
+
+TEST_F(ApiChat, PromptLogprobsStandBesideTheChoices) {
+  auto answer = make(make_chat_answer,
+                     R"({"messages": [{"role": "user", "content": "one two"}], "n": 2,
+                         "prompt_logprobs": 2})");
+  const size_t prompt = requests_[0].prompt.size();
+  EXPECT_FALSE(requests_[1].prompt_logprobs);
+  const OrderedJson body = whole(*answer, {"a", "b"});
+  EXPECT_EQ(body["prompt_logprobs"].size(), prompt);
+  EXPECT_FALSE(body["choices"][0].contains("prompt_logprobs"));
+}
+
 TEST(BugCases, P01_P03_BytesOfAllTokensAreTheText) {
   const std::string text =
       "a\xF0\x9F\x98\x80\xE4\xBD\xA0 \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80!";

@@ -97,6 +97,41 @@ TEST_F(ApiCompletions, LogprobsHaveTheOldShape) {
   EXPECT_EQ(text, " from t");
 }
 
+TEST_F(ApiCompletions, PromptLogprobsAreVllms) {
+  auto answer = make(make_completion_answer,
+                     R"({"prompt": "select one thing", "prompt_logprobs": 1, "max_tokens": 1})");
+  EXPECT_TRUE(requests_[0].prompt_logprobs);
+  EXPECT_EQ(requests_[0].prompt_top, 1);
+  const std::vector<int32_t> prompt = requests_[0].prompt;
+  const OrderedJson choice = whole(*answer, {" from"})["choices"][0];
+  EXPECT_TRUE(choice["logprobs"].is_null());
+  const OrderedJson& list = choice["prompt_logprobs"];
+  ASSERT_EQ(list.size(), prompt.size());
+  EXPECT_TRUE(list[0].is_null());
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    const OrderedJson& own = list[i][std::to_string(prompt[i])];
+    EXPECT_EQ(own["logprob"], -0.5);
+    EXPECT_EQ(own["rank"], 7);
+    EXPECT_EQ(own["decoded_token"], served_.tokenizer->token_bytes(prompt[i]));
+    const int32_t one = encode("one")[0];
+    if (prompt[i] == one) continue;
+    EXPECT_EQ(list[i].size(), 2u);
+    EXPECT_EQ(list[i][std::to_string(one)]["rank"], 1);
+    EXPECT_EQ(list[i][std::to_string(one)]["logprob"], -0.25);
+  }
+  answer = make(make_completion_answer, R"({"prompt": "a b", "prompt_logprobs": 0})");
+  for (const OrderedJson& entry : whole(*answer, {""})["choices"][0]["prompt_logprobs"])
+    EXPECT_LE(entry.size(), 1u);
+  EXPECT_FALSE(
+      whole(*make(make_completion_answer, R"({"prompt": "a"})"), {""})["choices"][0].contains(
+          "prompt_logprobs"));
+  for (const char* bad :
+       {R"({"prompt": "a", "prompt_logprobs": -1})", R"({"prompt": "a", "prompt_logprobs": 21})",
+        R"({"prompt": "a", "prompt_logprobs": true})",
+        R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})"})
+    EXPECT_EQ(refuse(make_completion_answer, bad).param, "prompt_logprobs") << bad;
+}
+
 TEST(BugCases, S04_EchoWithLogprobsAndTopK1) {
   for (bool stream : {false, true}) {
     Api api;

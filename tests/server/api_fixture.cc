@@ -93,7 +93,8 @@ void ApiTest::generate(Answer& answer, const std::vector<std::string>& scripts, 
     if (sequence.request.prompt_logprobs) {
       const size_t count = sequence.request.prompt.size() - 1;
       first.prompt_logprobs.assign(count, -0.5f);
-      if (sequence.request.logprobs > 0)
+      if (sequence.request.prompt_ranks) first.prompt_ranks.assign(count, 7);
+      if (std::max(sequence.request.logprobs, sequence.request.prompt_top) > 0)
         first.prompt_top.assign(count, {{encode("one")[0], -0.25f}});
     }
     if (sequence.request.max_tokens == 0) first.finish = FinishReason::kLength;

@@ -101,6 +101,49 @@ TEST_F(ApiResponses, EventsComeInOrder) {
   EXPECT_GT(response["usage"]["output_tokens"], 0);
 }
 
+TEST_F(ApiResponses, LogprobsOfTheMessageAlone) {
+  const std::string ask =
+      R"({"input": "hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2)";
+  auto answer = make(make_response_answer, ask + "}");
+  EXPECT_EQ(requests_[0].logprobs, 2);
+  const OrderedJson body = whole(*answer, {kScript});
+  EXPECT_EQ(body["top_logprobs"], 2);
+  const auto check = [&](const OrderedJson& entries, size_t count) {
+    ASSERT_EQ(entries.size(), count);
+    for (const OrderedJson& entry : entries) {
+      EXPECT_LE(entry["logprob"], 0);
+      EXPECT_EQ(entry["bytes"].size(), entry["token"].get<std::string>().size());
+      EXPECT_EQ(entry["top_logprobs"].size(), 2u);
+    }
+  };
+  const auto text_of = [](const OrderedJson& entries) {
+    std::string text;
+    for (const OrderedJson& entry : entries) text += entry["token"];
+    return text;
+  };
+  const OrderedJson& whole_text = body["output"][1]["content"][0]["logprobs"];
+  check(whole_text, encode("the answer").size());
+  EXPECT_EQ(text_of(whole_text), "the answer");
+
+  answer = make(make_response_answer, ask + R"(, "stream": true})");
+  OrderedJson deltas = OrderedJson::array(), done;
+  for (const OrderedJson& event : streamed(*answer, {kScript}, false)) {
+    if (event["type"] == "response.output_text.done") done = event["logprobs"];
+    if (event["type"] != "response.output_text.delta") continue;
+    EXPECT_EQ(text_of(event["logprobs"]), event["delta"]);
+    for (const OrderedJson& entry : event["logprobs"]) deltas.push_back(entry);
+  }
+  EXPECT_EQ(deltas, whole_text);
+  EXPECT_EQ(done, whole_text);
+
+  answer = make(make_response_answer, R"({"input": "hi", "top_logprobs": 2})");
+  EXPECT_EQ(requests_[0].logprobs, -1);
+  EXPECT_EQ(refuse(make_response_answer, R"({"input": "a", "include": "x"})").param, "include");
+  EXPECT_EQ(refuse(make_response_answer, R"({"input": "a", "include": [1]})").param, "include[0]");
+  EXPECT_EQ(refuse(make_response_answer, R"({"input": "a", "top_logprobs": 21})").param,
+            "top_logprobs");
+}
+
 TEST_F(ApiResponses, CallsAreItems) {
   const char* tools = R"([{"type": "function", "name": "get_weather", "description": "d",
                            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}])";

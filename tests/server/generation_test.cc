@@ -305,6 +305,29 @@ TEST(Generation, PausesForSlowReaders) {
   reader.join();
 }
 
+// A reader that stays behind must not hold its adapter in memory for good.
+TEST(Generation, GivesUpOnReadersThatStayBehind) {
+  GenerationOptions options;
+  options.pause_backlog = 256 << 10;
+  options.pause_timeout = milliseconds(100);
+  World w(options);
+  RawClient client(w.http.port());
+  ASSERT_TRUE(client.send(post_request("/", R"({"stream": true})")));
+  ASSERT_TRUE(w.submitted(1));
+  const std::string piece(1 << 20, 'x');
+  const auto cancelled = [&] { return w.http.on_loop([&] { return w.backend.cancelled; }); };
+  // As long as the sockets take it, each pause is over in a moment.
+  for (int sent = 0; cancelled() == 0 && sent < 1000; ++sent) {
+    w.event(1, piece);
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(cancelled(), 1);
+  EXPECT_EQ(w.http.on_loop([&] { return w.generations->active(); }), 0u);
+  // What it did not read is still there for it, and says why it ends.
+  const std::string rest = client.read_until("0\r\n\r\n", seconds(60));
+  EXPECT_NE(rest.find("the answer was not read"), std::string::npos);
+}
+
 TEST(Generation, BoundsTheQueue) {
   GenerationOptions options;
   options.max_running = 1;

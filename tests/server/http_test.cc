@@ -274,6 +274,49 @@ TEST(Http, StreamsEventsInOneSendEachTurn) {
   ASSERT_TRUE(client.send(get_request("/again")));
 }
 
+// What follows fast shares a send; the first event and the end do not wait.
+TEST(Http, PacesEventsThatFollowFast) {
+  std::shared_ptr<Exchange> stream;
+  std::atomic<bool> begun = false;
+  HttpOptions options;
+  options.send_interval = milliseconds(300);
+  HttpFixture http(options, [&](std::shared_ptr<Exchange> exchange) {
+    exchange->begin_events();
+    stream = exchange;
+    begun = true;
+  });
+  const auto write = [&](const std::string& data) {
+    http.on_loop([&] {
+      stream->write("data: " + data + "\n\n");
+      return 0;
+    });
+  };
+  RawClient client(http.port());
+  ASSERT_TRUE(client.send(get_request("/")));
+  ASSERT_TRUE(wait_for([&] { return begun.load(); }));
+  const auto begin = std::chrono::steady_clock::now();
+  const auto passed = [&] { return std::chrono::steady_clock::now() - begin; };
+  write("first");
+  EXPECT_NE(client.read_until("first\n\n\r\n", milliseconds(250)), "");
+  write("second");  // begins a beat
+  EXPECT_EQ(client.read_until("second\n\n\r\n", milliseconds(250)), "e\r\ndata: second\n\n\r\n");
+  write("third");
+  std::this_thread::sleep_for(milliseconds(20));
+  write("fourth");
+  EXPECT_GT(http.on_loop([&] { return stream->backlog(); }), 0u);
+  EXPECT_EQ(client.read_until("fourth\n\n\r\n"),
+            "d\r\ndata: third\n\n\r\ne\r\ndata: fourth\n\n\r\n");
+  EXPECT_GE(passed(), milliseconds(300));
+  write("fifth");
+  const auto end = std::chrono::steady_clock::now();
+  http.on_loop([&] {
+    stream->end_events();
+    return 0;
+  });
+  EXPECT_EQ(client.read_until("0\r\n\r\n"), "d\r\ndata: fifth\n\n\r\n0\r\n\r\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - end, milliseconds(250));
+}
+
 TEST(Http, TellsOfSlowReaders) {
   std::shared_ptr<Exchange> stream;
   std::atomic<int> drained = 0;

@@ -56,6 +56,17 @@ TEST(PathPolicy, AllowsFoldersInARoot) {
   EXPECT_EQ(f.status(f.at("root/none")), 404);
 }
 
+TEST(PathPolicy, AllowsHubIdsAtAnyRevision) {
+  Folders f;
+  for (const char* id : {"trusted/a", "trusted/a@v1", "trusted/a@refs/pr/1"}) {
+    const auto good = check_adapter_path(f.policy, id);
+    ASSERT_TRUE(good) << id;
+    EXPECT_EQ(good->hub_id, id);
+  }
+  for (const char* id : {"other/a@trusted/b", "other/a", "trusted/a/b@v1", "@trusted/a"})
+    EXPECT_EQ(f.status(id), 403) << id;
+}
+
 TEST(PathPolicy, FollowsLinks) {
   Folders f;
   // As in the hub's cache: the snapshot's files are links to blobs below the same root.

@@ -42,6 +42,7 @@ class TestServer {
     served_.max_model_len = (*engine)->max_model_len();
     AdapterStoreOptions store;
     store.directory = directory;
+    store.max_resident = max_resident;
     options.http.port = 0;
     options.paths.roots.push_back(kModel + "/adapters");
     server_ = std::make_unique<Server>(served_, std::move(*engine),
@@ -79,6 +80,7 @@ class TestServer {
   }
 
   static inline std::string directory;
+  static inline int max_resident = 0;
   int port = 0;
   bool whole = false;
 
@@ -118,6 +120,27 @@ TEST(Server, RefusesWhatIsNoRoute) {
       server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
       415);
   EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, "").status, 200);
+  const auto packed = server.post("/v1/completions", {{"prompt", "a"}},
+                                  std::string(kJson) + "Content-Encoding: gzip\r\n");
+  EXPECT_EQ(packed.status, 415);
+  EXPECT_NE(packed.body.find("Content-Encoding gzip"), std::string::npos);
+}
+
+TEST(Server, TellsThePathThatWasMeant) {
+  TestServer server;
+  const std::pair<const char*, const char*> near[] = {
+      {"/chat/completions", "but there is /v1/chat/completions"},
+      {"/v1/v1/models", "but there is /v1/models"},
+      {"/v1/models/", "but there is /v1/models"},
+      {"//v1//models", "but there is /v1/models"},
+      {"/v1/tokenize", "but there is /tokenize"},
+      {"/v1/embeddings", "there is no path '/v1/embeddings' here\""},
+      {"/", "there is no path '/' here\""}};
+  for (const auto& [path, meant] : near) {
+    const auto answer = server.ask(get_request(path));
+    EXPECT_EQ(answer.status, 404);
+    EXPECT_NE(answer.body.find(meant), std::string::npos) << answer.body;
+  }
 }
 
 TEST(Server, LetsBrowsersIn) {
@@ -204,6 +227,56 @@ TEST(Server, LoadsAndUnloadsAdapters) {
   EXPECT_EQ(gone.status, 404);
   EXPECT_NE(gone.body.find("The lora adapter 'sql' cannot be found."), std::string::npos);
   EXPECT_EQ(server.post("/v1/completions", ask).status, 404);
+}
+
+// The engine's slot is the last that holds it, and nothing wakes an idle engine by itself.
+TEST(Server, UnloadingFreesMemoryOfAnIdleEngine) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  ASSERT_EQ(
+      server.post("/v1/load_lora_adapter", {{"lora_name", "sql"}, {"lora_path", adapter_path()}})
+          .status,
+      200);
+  const Json ask = {{"model", "sql"}, {"prompt", "a"}, {"max_tokens", 2}};
+  ASSERT_EQ(server.post("/v1/completions", ask).status, 200);
+  EXPECT_GT(server.metric("lorikeet:loras_resident_bytes"), 0);
+  server.post("/v1/unload_lora_adapter", {{"lora_name", "sql"}});
+  double bytes = 1;
+  for (int i = 0; i < 500 && bytes != 0; ++i) {
+    bytes = server.metric("lorikeet:loras_resident_bytes");
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(bytes, 0);
+}
+
+// One place in memory, and requests that end with the step that began them.
+TEST(Server, AnIdleEngineGivesUpTheOnlyPlace) {
+  TestServer::directory = kModel + "/adapters";
+  TestServer::max_resident = 1;
+  {
+    TestServer server;
+    for (const char* name : {"sql", "json", "math", "sql"}) {
+      const auto answer =
+          server.post("/v1/completions", {{"model", name}, {"prompt", "a"}, {"max_tokens", 1}});
+      EXPECT_EQ(answer.status, 200) << name;
+    }
+  }
+  TestServer::directory.clear();
+  TestServer::max_resident = 0;
+}
+
+TEST(Server, TellsQueueAndStepsAsVllmDoes) {
+  TestServer server;
+  const Json ask = {{"prompt", "a b c"}, {"max_tokens", 4}, {"ignore_eos", true}};
+  ASSERT_EQ(server.post("/v1/completions", ask).status, 200);
+  EXPECT_EQ(server.metric("vllm:request_queue_time_seconds_count"), 1);
+  const double steps = server.metric("vllm:iteration_tokens_total_count");
+  EXPECT_GE(steps, 4);
+  EXPECT_EQ(server.metric("vllm:iteration_tokens_total_sum"),
+            server.metric("vllm:prompt_tokens_total") + 3);
+  const std::string text = server.ask(get_request("/metrics")).body;
+  EXPECT_NE(text.find("waiting_lora_adapters=\"\""), std::string::npos);
 }
 
 TEST(Server, RefusesLoadsThatCannotBe) {

@@ -241,7 +241,7 @@ TEST(QwenXmlParser, TypesOfTheTools) {
   EXPECT_EQ(call("pets", "true"), R"({"pets": true})");
   EXPECT_EQ(call("pets", "False"), R"({"pets": false})");
   EXPECT_EQ(call("guest", "{\"a\": [1,\n 2]}"), "{\"guest\": {\"a\": [1,\n 2]}}");
-  EXPECT_EQ(call("guest", "{'a': 1}"), R"({"guest": "{'a': 1}"})");
+  EXPECT_EQ(call("guest", "{'a': 1}"), R"({"guest": {"a": 1}})");
   EXPECT_EQ(call("tags", "[1, \"a\"]"), R"({"tags": [1, "a"]})");
   EXPECT_EQ(call("note", "null"), R"({"note": null})");
   EXPECT_EQ(call("note", "nil"), R"({"note": "nil"})");

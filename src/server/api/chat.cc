@@ -1,5 +1,6 @@
 // POST /v1/chat/completions.
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "server/api/chat_prompt.h"
 #include "server/api/endpoints.h"
@@ -15,6 +16,7 @@ namespace {
 struct ChatFields {
   GenerationFields generation;
   int logprobs = -1;  // as Request::logprobs
+  int prompt_logprobs = -1;
   TokenBudget budget;
   bool include_reasoning = true;
   bool skip_special = true;
@@ -30,6 +32,7 @@ ApiResult<ChatFields> read_fields(const OrderedJson& body, const ServedModel& se
   if (top > 0 && !logprobs)
     return bad_field("top_logprobs", "top_logprobs goes with \"logprobs\": true only");
   if (logprobs) out.logprobs = static_cast<int>(top);
+  LK_API_ASSIGN_OR_RETURN(out.prompt_logprobs, read_prompt_logprobs(body, served));
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     const OrderedJson* value = fields.find(name);
     if (value == nullptr) continue;
@@ -54,11 +57,16 @@ class ChatAnswer final : public GenerationAnswer {
     if (streams()) chunk_ = "data: " + head_ + R"(,"choices":[{"index":)";
   }
 
-  void set_prompt_tokens(size_t count) { usage_.prompt = static_cast<int64_t>(count); }
+  void set_prompt(const std::vector<int32_t>& ids) {
+    usage_.prompt = static_cast<int64_t>(ids.size());
+    if (fields_.prompt_logprobs < 0) return;
+    prompt_ = ids;
+    prompt_logprobs_.emplace(*tokenizer_, fields_.prompt_logprobs);
+  }
 
   void on_event(int index, TokenEvent&& event, std::string& out) override {
     Choice& choice = choices_[static_cast<size_t>(index)];
-    if (index == 0) usage_.cached += event.cached_tokens;
+    if (index == 0) take_prompt(event);
     if (event.token >= 0) add_token(choice, event);
     if (streams() && !choice.begun) write_role(index, choice, out);
     const OutputDelta delta = choice.output.take(event, usage_.reasoning);
@@ -100,7 +108,9 @@ class ChatAnswer final : public GenerationAnswer {
                                    : std::string("null");
       out += choice.end + "}";
     }
-    out += R"(],"usage":)";
+    out += ']';
+    if (prompt_logprobs_) prompt_logprobs_->append(out);
+    out += R"(,"usage":)";
     append_usage(out, usage_);
     return out + "}";
   }
@@ -124,6 +134,12 @@ class ChatAnswer final : public GenerationAnswer {
     if (!choice.logprobs.empty()) choice.logprobs += ',';
     append_chat_logprob(choice.logprobs, *tokenizer_, fields_.skip_special, event.token,
                         event.logprob, event.top);
+  }
+
+  // The choices have one prompt: what the first is told of it counts.
+  void take_prompt(const TokenEvent& event) {
+    usage_.cached += event.cached_tokens;
+    if (prompt_logprobs_) prompt_logprobs_->take(prompt_, event);
   }
 
   static std::string_view reason(const Choice& choice, const TokenEvent& event) {
@@ -269,6 +285,8 @@ class ChatAnswer final : public GenerationAnswer {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string head_, chunk_;
   std::vector<Choice> choices_;
+  std::vector<int32_t> prompt_;                    // if its logprobs are told
+  std::optional<PromptLogprobs> prompt_logprobs_;  // likewise
   Usage usage_;
 };
 
@@ -283,8 +301,8 @@ ApiResult<std::unique_ptr<Answer>> make_chat_answer(const OrderedJson& body,
   LK_API_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(body, served));
   const auto tools = std::make_shared<const OrderedJson>(conversation.tools);
   LK_API_ASSIGN_OR_RETURN(ChatPrompt prompt, encode_conversation(std::move(conversation), served));
-  const size_t prompt_tokens = prompt.ids.size();
   request.logprobs = fields.logprobs;
+  ask_prompt_logprobs(request, fields.prompt_logprobs);
   LK_API_RETURN_IF_ERROR(set_prompt(request, std::move(prompt.ids), fields.budget, served));
   std::vector<ParsedOutput> outputs;
   for (int i = 0; i < fields.generation.n; ++i) {
@@ -297,10 +315,12 @@ ApiResult<std::unique_ptr<Answer>> make_chat_answer(const OrderedJson& body,
   prompts.push_back(std::move(request));
   LK_API_ASSIGN_OR_RETURN(std::vector<Request> requests,
                           copy_requests(std::move(prompts), fields.generation.n));
+  for (size_t i = 1; i < requests.size(); ++i) requests[i].prompt_logprobs = false;
+  const std::vector<int32_t> prompt_ids = requests[0].prompt;
   auto answer =
       std::make_unique<ChatAnswer>(fields, std::move(requests), served, std::move(outputs),
                                    make_head("chatcmpl-", served, model, who.get()));
-  answer->set_prompt_tokens(prompt_tokens);
+  answer->set_prompt(prompt_ids);
   return answer;
 }
 

@@ -9,6 +9,7 @@ namespace lk {
 namespace {
 
 constexpr size_t kTailBytes = 512;
+constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 constexpr std::string_view kTextParts[] = {"text", "input_text", "output_text"};
 // Names that a template's variables cannot take.
 constexpr std::string_view kOwnVariables[] = {"messages", "tools", "add_generation_prompt"};
@@ -272,6 +273,21 @@ ApiResult<Conversation> read_conversation(const OrderedJson& body, const ServedM
   return out;
 }
 
+// Templates leave out messages of roles that they do not know: nobody would notice.
+static ApiStatus check_odd_roles(const OrderedJson& messages, const std::string& text) {
+  for (const OrderedJson& message : messages) {
+    const auto& role = message["role"].get_ref<const std::string&>();
+    if (holds(kRoles, role)) continue;
+    const auto& content = message["content"].get_ref<const std::string&>();
+    const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+    const size_t end = content.find_last_not_of(" \t\r\n") + 1;
+    if (begin < end && text.find(content.data() + begin, 0, end - begin) == std::string::npos)
+      return bad_field("messages", "messages of role {} are left out by this model's chat template",
+                       found_text(OrderedJson(role)));
+  }
+  return {};
+}
+
 ApiResult<ChatPrompt> encode_conversation(Conversation conversation, const ServedModel& served) {
   if (!served.chat_template) {
     return bad_field("messages",
@@ -284,6 +300,7 @@ ApiResult<ChatPrompt> encode_conversation(Conversation conversation, const Serve
       served.chat_template->render(conversation.messages, conversation.tools,
                                    conversation.variables, conversation.add_generation_prompt);
   if (!text) return bad_field("messages", "{}", text.error().message);
+  LK_API_RETURN_IF_ERROR(check_odd_roles(conversation.messages, *text));
   if (conversation.continue_final_message) {
     LK_API_RETURN_IF_ERROR(cut_after_content(*text, conversation.messages.back()));
   }

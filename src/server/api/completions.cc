@@ -20,6 +20,7 @@ struct CompletionFields {
   GenerationFields generation;
   bool echo = false, add_special_tokens = true;
   int logprobs = -1;
+  int prompt_logprobs = -1;
   std::optional<int64_t> max_tokens;
 };
 
@@ -33,6 +34,7 @@ ApiResult<CompletionFields> read_fields(const OrderedJson& body, const ServedMod
       const int64_t logprobs,
       fields.integer_or("logprobs", -1, fields.has("logprobs") ? 0 : -1, served.max_logprobs));
   out.logprobs = static_cast<int>(logprobs);
+  LK_API_ASSIGN_OR_RETURN(out.prompt_logprobs, read_prompt_logprobs(body, served));
   if (const OrderedJson* value = fields.find("max_tokens")) {
     LK_API_ASSIGN_OR_RETURN(out.max_tokens,
                             read_integer(*value, "max_tokens", out.echo ? 0 : 1, INT64_MAX));
@@ -95,7 +97,9 @@ class CompletionAnswer final : public GenerationAnswer {
         prompts_(std::move(prompts)),
         head_(head_text(head, "text_completion")) {
     const size_t count = prompts_.size() * static_cast<size_t>(fields.generation.n);
-    choices_.assign(count, Choice{.logprobs = CompletionLogprobs(*served.tokenizer)});
+    choices_.assign(count,
+                    Choice{.logprobs = CompletionLogprobs(*served.tokenizer),
+                           .of_prompt = PromptLogprobs(*served.tokenizer, fields.prompt_logprobs)});
     for (const Prompt& prompt : prompts_) usage_.prompt += static_cast<int64_t>(prompt.ids.size());
     if (streams()) chunk_ = "data: " + head_ + R"(,"choices":[{"index":)";
   }
@@ -141,6 +145,7 @@ class CompletionAnswer final : public GenerationAnswer {
       out += R"({"index":)";
       append_integer(out, static_cast<int64_t>(i));
       append_text(out, choices_[i]);
+      if (fields_.prompt_logprobs >= 0) choices_[i].of_prompt.append(out);
       out += choices_[i].end + "}";
     }
     out += R"(],"usage":)";
@@ -152,6 +157,7 @@ class CompletionAnswer final : public GenerationAnswer {
   struct Choice {
     std::string text{};  // not told yet, if it streams
     CompletionLogprobs logprobs;
+    PromptLogprobs of_prompt;
     std::string end{};  // finish_reason and stop_reason
     int64_t tokens = 0;
     int scored = 0;  // prompt tokens whose logprobs came
@@ -166,6 +172,7 @@ class CompletionAnswer final : public GenerationAnswer {
   void take_prompt(int index, Choice& choice, const TokenEvent& event) {
     const Prompt& prompt = prompt_of(index);
     if (index % fields_.generation.n == 0) usage_.cached += event.cached_tokens;
+    if (fields_.prompt_logprobs >= 0) choice.of_prompt.take(prompt.ids, event);
     const bool scores = fields_.echo && fields_.logprobs >= 0;
     if (!choice.begun) {
       choice.begun = true;
@@ -178,6 +185,7 @@ class CompletionAnswer final : public GenerationAnswer {
       if (at >= prompt.ids.size()) break;
       std::span<const TopLogprob> top;
       if (i < event.prompt_top.size()) top = event.prompt_top[i];
+      top = top.first(std::min(top.size(), static_cast<size_t>(fields_.logprobs)));
       choice.logprobs.add(prompt.ids[at], event.prompt_logprobs[i], top);
     }
   }
@@ -233,6 +241,7 @@ ApiResult<std::unique_ptr<Answer>> make_completion_answer(
   LK_API_ASSIGN_OR_RETURN(Request shared, read_request(body, served, who));
   shared.logprobs = fields.logprobs;
   shared.prompt_logprobs = fields.echo && fields.logprobs >= 0;
+  ask_prompt_logprobs(shared, fields.prompt_logprobs);
   LK_API_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, fields, served));
   std::vector<Request> requests;
   for (const Prompt& prompt : prompts) {

@@ -89,6 +89,23 @@ ApiResult<GenerationFields> read_generation_fields(const OrderedJson& body) {
   return out;
 }
 
+ApiResult<int> read_prompt_logprobs(const OrderedJson& body, const ServedModel& served) {
+  const Fields fields(body);
+  if (!fields.has("prompt_logprobs")) return -1;
+  LK_API_ASSIGN_OR_RETURN(const int64_t top,
+                          fields.integer_or("prompt_logprobs", 0, 0, served.max_logprobs));
+  LK_API_ASSIGN_OR_RETURN(const bool stream, fields.boolean_or("stream", false));
+  if (stream)
+    return bad_field("prompt_logprobs", "prompt_logprobs cannot be had with \"stream\": true");
+  return static_cast<int>(top);
+}
+
+void ask_prompt_logprobs(Request& request, int top) {
+  if (top < 0) return;
+  request.prompt_logprobs = request.prompt_ranks = true;
+  request.prompt_top = top;
+}
+
 ApiResult<Request> read_request(const OrderedJson& body, const ServedModel& served,
                                 std::shared_ptr<const EngineAdapter> who) {
   Request request = served.defaults;

@@ -26,6 +26,12 @@ inline constexpr int kMaxN = 128;
 // answer and cannot be honoured (structured output, suffix, beam search, …), by its name.
 ApiResult<GenerationFields> read_generation_fields(const OrderedJson& body);
 
+// "prompt_logprobs": how many of the most likely tokens are told beside each token of the prompt;
+// -1: the field is absent. Errors: 400, also where the answer streams.
+ApiResult<int> read_prompt_logprobs(const OrderedJson& body, const ServedModel& served);
+// Asks the engine for them.
+void ask_prompt_logprobs(Request& request, int top);
+
 // The model's defaults with the request's sampling fields, a seed and the adapter; no prompt yet.
 ApiResult<Request> read_request(const OrderedJson& body, const ServedModel& served,
                                 std::shared_ptr<const EngineAdapter> who);

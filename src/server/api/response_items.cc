@@ -13,16 +13,16 @@ void ResponseItems::begin_event(std::string_view type, std::string& out) {
   append_integer(out, sequence_++);
 }
 
-void ResponseItems::append_part(std::string& out, Kind kind, std::string_view text) {
-  if (kind == Kind::kReasoning) {
+void ResponseItems::append_part(std::string& out, const Item& item) {
+  if (item.kind == Kind::kReasoning) {
     out += R"({"type":"reasoning_text","text":)";
-    append_string(out, text);
+    append_string(out, item.text);
     out += '}';
     return;
   }
   out += R"({"type":"output_text","text":)";
-  append_string(out, text);
-  out += R"(,"annotations":[],"logprobs":[]})";
+  append_string(out, item.text);
+  out += R"(,"annotations":[],"logprobs":[)" + item.logprobs + "]}";
 }
 
 void ResponseItems::append_item(std::string& out, const Item& item) {
@@ -38,7 +38,7 @@ void ResponseItems::append_item(std::string& out, const Item& item) {
   }
   out += item.kind == Kind::kReasoning ? R"("reasoning","summary":[],"content":[)"
                                        : R"("message","role":"assistant","content":[)";
-  if (begun) append_part(out, item.kind, item.text);
+  if (begun) append_part(out, item);
   out += "]}";
 }
 
@@ -60,10 +60,10 @@ void ResponseItems::item_event(std::string_view type, std::string& out) {
   out += "}\n\n";
 }
 
-void ResponseItems::part_event(std::string_view type, std::string_view text, std::string& out) {
+void ResponseItems::part_event(std::string_view type, const Item& part, std::string& out) {
   begin_event(type, out);
-  out += items_.back().place + R"(,"part":)";
-  append_part(out, items_.back().kind, text);
+  out += part.place + R"(,"part":)";
+  append_part(out, part);
   out += "}\n\n";
 }
 
@@ -82,7 +82,7 @@ ResponseItems::Item& ResponseItems::open(Kind kind, std::string name, std::strin
   append_integer(item.place, static_cast<int64_t>(items_.size()) - 1);
   if (kind != Kind::kCall) item.place += R"(,"content_index":0)";
   item_event("response.output_item.added", out);
-  if (kind != Kind::kCall) part_event("response.content_part.added", "", out);
+  if (kind != Kind::kCall) part_event("response.content_part.added", item, out);
   return item;
 }
 
@@ -99,7 +99,7 @@ void ResponseItems::close(std::string_view status, std::string& out) {
       break;
     case Kind::kMessage:
       begin_event("response.output_text.done", out);
-      out += item.place + R"(,"logprobs":[],"text":)";
+      out += item.place + R"(,"logprobs":[)" + item.logprobs + R"(],"text":)";
       break;
     case Kind::kCall:
       begin_event("response.function_call_arguments.done", out);
@@ -110,20 +110,22 @@ void ResponseItems::close(std::string_view status, std::string& out) {
   }
   append_string(out, item.text);
   out += "}\n\n";
-  if (item.kind != Kind::kCall) part_event("response.content_part.done", item.text, out);
+  if (item.kind != Kind::kCall) part_event("response.content_part.done", item, out);
   item_event("response.output_item.done", out);
 }
 
-void ResponseItems::add_text(Kind kind, std::string_view text, std::string& out) {
+void ResponseItems::add_text(Kind kind, std::string_view text, std::string_view logprobs,
+                             std::string& out) {
   if (text.empty()) return;
   Item& item = open_ && items_.back().kind == kind ? items_.back() : open(kind, "", out);
   item.text += text;
+  if (!logprobs.empty()) item.logprobs.append(item.logprobs.empty() ? "" : ",").append(logprobs);
   if (!streams_) return;
   begin_event(
       kind == Kind::kReasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
       out);
   out += item.place;
-  if (kind == Kind::kMessage) out += R"(,"logprobs":[])";
+  if (kind == Kind::kMessage) out.append(R"(,"logprobs":[)").append(logprobs) += ']';
   out += R"(,"delta":)";
   append_string(out, text);
   out += "}\n\n";
@@ -144,9 +146,9 @@ void ResponseItems::add_call(const ToolCallDelta& call, std::string& out) {
   out += "}\n\n";
 }
 
-void ResponseItems::take(const OutputDelta& delta, std::string& out) {
-  add_text(Kind::kReasoning, delta.reasoning, out);
-  add_text(Kind::kMessage, delta.content, out);
+void ResponseItems::take(const OutputDelta& delta, std::string_view logprobs, std::string& out) {
+  add_text(Kind::kReasoning, delta.reasoning, {}, out);
+  add_text(Kind::kMessage, delta.content, logprobs, out);
   for (const ToolCallDelta& call : delta.tool_calls) add_call(call, out);
 }
 

@@ -10,6 +10,7 @@
 #include "server/api/parsed_output.h"
 #include "server/api/response_input.h"
 #include "server/api/response_items.h"
+#include "server/api/token_logprobs.h"
 
 namespace lk {
 namespace {
@@ -32,6 +33,26 @@ ApiStatus check_text_format(const Fields& fields) {
   if (type == "text") return {};
   return bad_field("text.format", "text.format of type {} is not supported, only \"text\" is",
                    found_text(OrderedJson(type)));
+}
+
+// As Request::logprobs: "top_logprobs" counts if "include" asks for logprobs.
+ApiResult<int> read_logprobs(const OrderedJson& body, const ServedModel& served) {
+  const Fields fields(body);
+  LK_API_ASSIGN_OR_RETURN(const int64_t top,
+                          fields.integer_or("top_logprobs", 0, 0, served.max_logprobs));
+  const OrderedJson* include = fields.find("include");
+  if (include == nullptr) return -1;
+  if (!include->is_array())
+    return bad_field("include", "include must be a list of strings, not {}", found_text(*include));
+  bool asked = false;
+  for (size_t i = 0; i < include->size(); ++i) {
+    const OrderedJson& what = (*include)[i];
+    const std::string name = fmt::format("include[{}]", i);
+    if (!what.is_string())
+      return bad_field(name, "{} must be a string, not {}", name, found_text(what));
+    asked |= what == "message.output_text.logprobs";
+  }
+  return asked ? static_cast<int>(top) : -1;
 }
 
 ApiResult<GenerationFields> read_fields(const OrderedJson& body) {
@@ -73,7 +94,7 @@ std::string echo_text(const OrderedJson& body, const Request& request) {
                             {"text", {{"format", {{"type", "text"}}}}},
                             {"tool_choice", given("tool_choice", "auto")},
                             {"tools", given("tools", OrderedJson::array())},
-                            {"top_logprobs", 0},
+                            {"top_logprobs", given("top_logprobs", 0)},
                             {"truncation", "disabled"},
                             {"user", given("user", none)}};
   std::string out = echo.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -88,9 +109,11 @@ std::string echo_text(const OrderedJson& body, const Request& request) {
 
 class ResponseAnswer final : public GenerationAnswer {
  public:
+  // `tokenizer`: of the tokens whose logprobs are told; null for none.
   ResponseAnswer(const GenerationFields& fields, std::vector<Request> requests, ParsedOutput output,
-                 const AnswerHead& head, std::string echo)
+                 const AnswerHead& head, std::string echo, const Tokenizer* tokenizer)
       : GenerationAnswer(fields, std::move(requests)),
+        tokenizer_(tokenizer),
         output_(std::move(output)),
         items_(fields.stream),
         echo_(std::move(echo)) {
@@ -108,7 +131,10 @@ class ResponseAnswer final : public GenerationAnswer {
     begin(out);
     usage_.cached += event.cached_tokens;
     if (event.token >= 0) ++usage_.completion;
-    items_.take(output_.take(event, usage_.reasoning), out);
+    note_logprob(event);
+    const OutputDelta delta = output_.take(event, usage_.reasoning);
+    items_.take(delta, logprobs_, out);
+    if (!delta.empty()) logprobs_.clear();
     const FinishReason finish = event.finish;
     if (!note_finish(event) || finish == FinishReason::kNone) return;
     complete_ = finish == FinishReason::kStop;
@@ -136,6 +162,16 @@ class ResponseAnswer final : public GenerationAnswer {
   }
 
  private:
+  // Of the tokens since the last that told something: with the next they may make a character. A
+  // marker's end what came before it.
+  void note_logprob(const TokenEvent& event) {
+    if (tokenizer_ == nullptr || event.token < 0) return;
+    if (tokenizer_->is_special(event.token)) return logprobs_.clear();
+    if (!logprobs_.empty()) logprobs_ += ',';
+    append_chat_logprob(logprobs_, *tokenizer_, /*skip_special=*/false, event.token, event.logprob,
+                        event.top);
+  }
+
   void begin(std::string& out) {
     if (begun_ || !streams()) return;
     begun_ = true;
@@ -182,8 +218,10 @@ class ResponseAnswer final : public GenerationAnswer {
     out += "}}";
   }
 
+  const Tokenizer* tokenizer_;
   ParsedOutput output_;
   ResponseItems items_;
+  std::string logprobs_;  // entries
   std::string head_, echo_;
   Usage usage_;
   bool begun_ = false;
@@ -198,6 +236,8 @@ ApiResult<std::unique_ptr<Answer>> make_response_answer(const OrderedJson& body,
                                                         std::shared_ptr<const EngineAdapter> who) {
   LK_API_ASSIGN_OR_RETURN(const GenerationFields fields, read_fields(body));
   LK_API_ASSIGN_OR_RETURN(Request request, read_request(body, served, who));
+  LK_API_ASSIGN_OR_RETURN(request.logprobs, read_logprobs(body, served));
+  const Tokenizer* scored = request.logprobs >= 0 ? served.tokenizer.get() : nullptr;
   // The client that asks for 131,072 tokens wants an answer, not an error.
   TokenBudget budget;
   budget.name = "max_output_tokens";
@@ -217,7 +257,7 @@ ApiResult<std::unique_ptr<Answer>> make_response_answer(const OrderedJson& body,
   requests.push_back(std::move(request));
   auto answer = std::make_unique<ResponseAnswer>(fields, std::move(requests), std::move(output),
                                                  make_head("resp_", served, model, who.get()),
-                                                 std::move(echo));
+                                                 std::move(echo), scored);
   answer->set_prompt_tokens(prompt_tokens);
   return answer;
 }

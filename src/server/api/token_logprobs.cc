@@ -121,4 +121,37 @@ void CompletionLogprobs::take(std::string& out) {
   offsets_.clear();
 }
 
+void PromptLogprobs::take(std::span<const int32_t> prompt, const TokenEvent& event) {
+  for (size_t i = 0; i < event.prompt_logprobs.size() && scored_ + 1 < prompt.size(); ++i) {
+    const int32_t id = prompt[++scored_];
+    std::span<const TopLogprob> top;
+    if (i < event.prompt_top.size()) top = event.prompt_top[i];
+    top = top.first(std::min(top.size(), static_cast<size_t>(top_)));
+    list_ += ",{";
+    add_entry(id, event.prompt_logprobs[i], event.prompt_ranks.at(i));
+    for (size_t k = 0; k < top.size(); ++k) {
+      if (top[k].id == id) continue;
+      list_ += ',';
+      add_entry(top[k].id, top[k].logprob, static_cast<int>(k) + 1);
+    }
+    list_ += '}';
+  }
+}
+
+void PromptLogprobs::add_entry(int32_t id, float logprob, int rank) {
+  list_ += '"';
+  append_integer(list_, id);
+  list_ += R"(":{"logprob":)";
+  append_logprob(list_, logprob);
+  list_ += R"(,"rank":)";
+  append_integer(list_, rank);
+  list_ += R"(,"decoded_token":)";
+  append_string(list_, token_text(*tokenizer_, id));
+  list_ += '}';
+}
+
+void PromptLogprobs::append(std::string& out) const {
+  out += R"(,"prompt_logprobs":[)" + list_ + ']';
+}
+
 }  // namespace lk

@@ -42,4 +42,25 @@ class CompletionLogprobs {
   int64_t offset_ = 0;                              // characters before the next token
 };
 
+// The prompt_logprobs list, as vLLM tells it: null for the first token, then
+// {"<id>": {"logprob", "rank", "decoded_token"}} of each and of the most likely in its place.
+class PromptLogprobs {
+ public:
+  // `top`: the most likely that are told.
+  PromptLogprobs(const Tokenizer& tokenizer, int top) : tokenizer_(&tokenizer), top_(top) {}
+
+  // What an event tells of the tokens of `prompt`.
+  void take(std::span<const int32_t> prompt, const TokenEvent& event);
+  // Appends ,"prompt_logprobs":[…].
+  void append(std::string& out) const;
+
+ private:
+  void add_entry(int32_t id, float logprob, int rank);
+
+  const Tokenizer* tokenizer_;
+  int top_;
+  size_t scored_ = 0;  // tokens, the first left out
+  std::string list_ = "null";
+};
+
 }  // namespace lk

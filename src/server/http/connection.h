@@ -4,8 +4,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -27,6 +29,9 @@ struct ConnectionHub {
   boost::asio::io_context* context = nullptr;
   std::unordered_set<std::shared_ptr<Connection>> connections;
   std::vector<std::shared_ptr<Connection>> dirty;  // have bytes to send, at the end of this turn
+  std::vector<std::shared_ptr<Connection>> paced;  // have events to send, at the next beat
+  std::optional<boost::asio::steady_timer> beat;   // exists while `paced` waits for it
+  std::chrono::steady_clock::time_point last_beat;
   std::vector<char> read_buffer = std::vector<char>(64 << 10);
   size_t body_bytes = 0;  // held for requests that are read or answered
   size_t exchanges = 0;
@@ -34,6 +39,7 @@ struct ConnectionHub {
   uint64_t id_prefix = 0, next_id = 0;
 
   std::string new_id();
+  void send_beat();
 };
 
 class ConnectionExchange;
@@ -67,6 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void account_body();
   void release_body();
   void send_soon();
+  void send_paced();
 
   std::shared_ptr<ConnectionHub> hub_;
   Socket socket_;
@@ -83,6 +90,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reading_paused_ = false;
   bool waiting_writable_ = false;
   bool dirty_ = false;
+  bool paced_ = false;
   bool processing_ = false;
   bool close_after_flush_ = false;
   bool lingering_ = false;  // the answer is out; what still comes is thrown away

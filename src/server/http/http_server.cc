@@ -75,6 +75,10 @@ HttpServer::~HttpServer() {
   impl_->acceptor.close(ignored);
   const auto connections = impl_->hub->connections;
   for (const auto& connection : connections) connection->close();
+  // They hold the hub that holds them.
+  impl_->hub->dirty.clear();
+  impl_->hub->paced.clear();
+  impl_->hub->beat.reset();
 }
 
 void HttpServer::on_access(std::function<void(const AccessRecord&)> tell) {

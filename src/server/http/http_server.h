@@ -24,6 +24,8 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10'000}, body_timeout{120'000}, idle_timeout{180'000},
       stall_timeout{120'000};
   int send_buffer = 0;  // SO_SNDBUF; 0: the system's
+  // Server-sent events of a stream wait for each other for up to this long, its first and last not.
+  std::chrono::microseconds send_interval{15'000};
 };
 
 struct HttpCounters {

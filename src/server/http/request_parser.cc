@@ -1,5 +1,7 @@
 #include "server/http/request_parser.h"
 
+#include <fmt/core.h>
+
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>

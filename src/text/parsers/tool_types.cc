@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/parsers/python_literal.h"
 #include "text/parsers/writers.h"
 
 namespace lk {
@@ -130,6 +131,10 @@ std::string ToolTypes::to_json(std::string_view function, std::string_view param
     if ((types & kBoolean) && (text == "True" || text == "TRUE")) return "true";
     if ((types & kBoolean) && (text == "False" || text == "FALSE")) return "false";
     if (text == "None") return "null";
+    const bool opens = text.starts_with('{') || text.starts_with('[');
+    if (opens && (types & (text.starts_with('{') ? kObject : kArray))) {
+      if (auto json = python_literal_to_json(text)) return *std::move(json);
+    }
   }
   return json_string(value);
 }

@@ -20,8 +20,9 @@ class ToolTypes {
   bool offers(std::string_view function) const { return functions_.contains(function); }
 
   // JSON text of a value as the model wrote it. A value whose parameter may be a string only, or is
-  // not declared, is a string. Otherwise what is JSON of a declared type (Python's True, False and
-  // None as well) is passed on as it is written, "null" is null, and all else is a string.
+  // not declared, is a string. Otherwise what is JSON of a declared type is passed on as it is
+  // written, "null" is null, Python's True, False, None, dicts and lists become JSON's, and all
+  // else is a string.
   std::string to_json(std::string_view function, std::string_view parameter,
                       std::string_view value) const;
 
