@@ -9,7 +9,6 @@
 namespace lk {
 namespace {
 
-constexpr int kMost = 1 << 30;
 constexpr const char* kRevisionHelp = "Branch, tag or commit of a hub id; default: main";
 
 // A flag that may be repeated, one value each time.
@@ -87,7 +86,7 @@ void add_run(CLI::App& app, RunOptions& run) {
   chat->excludes(input);
   app.add_option("--max-tokens", run.max_tokens,
                  "Tokens of an answer at most; default: 1024, less where the context ends")
-      ->check(CLI::Range(0, kMost));
+      ->check(CLI::Range(0, kLargestCount));
   add_sampling_flags(app, run.sampling);
   repeatable(app, "--stop", run.stop, "End the text before this string (may be repeated)");
   app.add_flag("--ignore-eos", run.ignore_eos, "Go on behind end-of-turn tokens");
@@ -108,14 +107,14 @@ void add_run(CLI::App& app, RunOptions& run) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-model-len", run.max_model_len,
                  "Longest context, prompt and answer; default: the model's")
-      ->check(CLI::Range(1, kMost));
+      ->check(CLI::Range(1, kLargestCount));
 }
 
 void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("PRESET", synth.preset, "One of " + synth_presets())->required();
   app.add_option("FOLDER", synth.folder, "Where to write it")->required();
   app.add_option("--layers", synth.layers, "Keep this many layers; default: all")
-      ->check(CLI::Range(0, kMost));
+      ->check(CLI::Range(0, kLargestCount));
   app.add_option("--adapters", synth.adapters, "PEFT adapters to write into FOLDER/adapter0 ...")
       ->check(CLI::Range(0, 10000));
   app.add_option("--rank", synth.rank, "Their rank")

@@ -146,6 +146,7 @@ Status write_random_safetensors(const std::string& folder, const std::string& st
   if (shards == 1) return {};
   std::ofstream index(folder + "/" + stem + ".safetensors.index.json");
   index << OrderedJson{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(1) << "\n";
+  index.close();
   if (!index) return fail(ErrorKind::kResource, "cannot write the index of {}", folder);
   return {};
 }

@@ -46,6 +46,22 @@ TEST(Faults, StderrAndStdinMayBeClosedOrFull) {
   EXPECT_EQ(run_lorikeet({"bogus"}, "", "2>&-").code, 2);
 }
 
+TEST(Faults, AnInputThatCannotBeReadIsNoEmptyOne) {
+  for (const char* input : {"--input", "--prompt-logprobs"}) {
+    std::vector<std::string> args = {"run", tiny_model(), "--threads", "1", "--json", input};
+    if (args.back() == "--input") args.push_back("-");
+    const ProcessResult result = run_lorikeet(args, "", "</");
+    expect_sentence(result, 2, "Is a directory");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {
+  const ProcessResult result =
+      run_lorikeet({"inspect", tiny_model(), "--json"}, "", "", "ulimit -f 1; ");
+  expect_sentence(result, 1, "cannot write to standard output: File too large");
+}
+
 #ifndef __SANITIZE_ADDRESS__  // it needs the address space
 TEST(Faults, TooLittleMemoryNamesWhatAndHowMuch) {
   const auto limited = [](const std::string& kib, std::vector<std::string> more) {
