@@ -47,9 +47,9 @@ TEST(Faults, StderrAndStdinMayBeClosedOrFull) {
 }
 
 TEST(Faults, AnInputThatCannotBeReadIsNoEmptyOne) {
-  for (const char* input : {"--input", "--prompt-logprobs"}) {
-    std::vector<std::string> args = {"run", tiny_model(), "--threads", "1", "--json", input};
-    if (args.back() == "--input") args.push_back("-");
+  for (std::vector<std::string> args : {std::vector<std::string>{"run", tiny_model()},
+                                        {"run", tiny_model(), "--json", "--input", "-"}}) {
+    args.insert(args.end(), {"--threads", "1"});
     const ProcessResult result = run_lorikeet(args, "", "</");
     expect_sentence(result, 2, "Is a directory");
     EXPECT_EQ(result.out, "");
