@@ -11,6 +11,10 @@ namespace {
 
 constexpr const char* kRevisionHelp = "Branch, tag or commit of a hub id; default: main";
 
+CLI::Validator seed_range() {
+  return CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0");
+}
+
 // A flag that may be repeated, one value each time.
 CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                         const std::string& help) {
@@ -68,7 +72,7 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--frequency-penalty", flags.frequency_penalty, "The same, times their count");
   app.add_option("--seed", flags.seed,
                  "Seed of every request without its own; default: a new one for each")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0"));
+      ->check(seed_range());
 }
 
 void add_run(CLI::App& app, RunOptions& run) {
@@ -120,7 +124,9 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("--rank", synth.rank, "Their rank")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
+  app.add_option("--seed", synth.seed, "Seed of all values")
+      ->check(seed_range())
+      ->capture_default_str();
 }
 
 // What a line of --input may hold.
@@ -141,9 +147,10 @@ With --json a line's answer holds id, adapter, prompt_ids, output_ids, text, fin
 log-probabilities asked for; a bad line's holds id and error, and the exit code is 1.)";
 
 constexpr const char* kInspectCodes =
-    "Exit code: 0 if model and adapters can be run, 1 if an adapter can be read but does not fit "
-    "or "
-    "the tokenizer or chat template cannot be used (the report says why), 2 if a file is missing "
+    "Exit code: 0 if model and adapters can be run (whether the model's values are numbers is "
+    "found "
+    "when they are loaded), 1 if an adapter can be read but does not fit or the tokenizer or chat "
+    "template cannot be used (the report says why), 2 if a file is missing "
     "or broken.";
 
 void add_pull(CLI::App& app, PullOptions& pull) {

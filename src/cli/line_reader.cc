@@ -88,7 +88,8 @@ LineReader::State LineReader::next(std::string& line, bool wait) {
 }
 
 Error LineReader::failure() const {
-  return {ErrorKind::kInvalid, fmt::format("reading the input failed: {}", std::strerror(failure_))};
+  return {ErrorKind::kInvalid,
+          fmt::format("reading the input failed: {}", std::strerror(failure_))};
 }
 
 }  // namespace lk

@@ -161,8 +161,7 @@ Result<int> serve(const ServeOptions& options) {
   ModelFlags flags = options.model;
   LK_ASSIGN_OR_RETURN(flags.model, find_model(flags.model, options.revision));
   std::error_code unreadable;
-  if (!options.lora_dir.empty() &&
-      !std::filesystem::is_directory(options.lora_dir, unreadable)) {
+  if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir, unreadable)) {
     return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
   }
 

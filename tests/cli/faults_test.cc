@@ -1,8 +1,10 @@
 // What goes wrong around the program: streams, memory, threads and weights.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -54,6 +56,25 @@ TEST(Faults, AnInputThatCannotBeReadIsNoEmptyOne) {
     expect_sentence(result, 2, "Is a directory");
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST(Faults, WhatMayNotBeReadIsNotCalledMissing) {
+  namespace fs = std::filesystem;
+  const std::string hidden = temporary_model();
+  fs::permissions(hidden, fs::perms::none);
+  // Root reads everything unless it gives that right up.
+  const std::string rights = "-dac_override,-dac_read_search";
+  const std::string before =
+      geteuid() == 0 ? "setpriv --bounding-set=" + rights + " --inh-caps=" + rights + " " : "";
+  const std::vector<std::vector<std::string>> commands = {
+      {"run", hidden, "--prompt", "x"},
+      {"inspect", hidden},
+      {"run", tiny_model(), "--threads", "1", "--prompt", "x", "--lora", "x=" + hidden},
+      {"synth", "gpt-oss-20b", hidden, "--layers", "1"},
+      {"synth", "gpt-oss-20b", hidden + "/new", "--layers", "1"}};
+  for (const auto& args : commands)
+    expect_sentence(run_lorikeet(args, "", "", before), 2, "Permission denied");
+  fs::permissions(hidden, fs::perms::owner_all);
 }
 
 TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {

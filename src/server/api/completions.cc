@@ -23,7 +23,8 @@ struct CompletionFields {
   std::optional<int64_t> max_tokens;
 };
 
-ApiResult<CompletionFields> read_completion_fields(const OrderedJson& body, const ServedModel& served) {
+ApiResult<CompletionFields> read_completion_fields(const OrderedJson& body,
+                                                   const ServedModel& served) {
   const Fields fields(body);
   CompletionFields out;
   LK_API_ASSIGN_OR_RETURN(out.generation, read_generation_fields(body));

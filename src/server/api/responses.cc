@@ -16,7 +16,7 @@ namespace {
 
 // Fields that need what this server does not keep or run.
 constexpr std::string_view kUnavailable[] = {"previous_response_id", "conversation", "prompt",
-                                         "background"};
+                                             "background"};
 
 ApiStatus check_text_format(const Fields& fields) {
   const OrderedJson* text = fields.find("text");
