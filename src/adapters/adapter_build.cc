@@ -13,7 +13,7 @@ namespace lk {
 namespace {
 
 // One expert's parts on the way to one pair.
-struct Halves {
+struct GateAndUp {
   LoraPair gate, up;
 };
 
@@ -76,7 +76,7 @@ class ModuleBuilder {
       if (present[e] == 1u) scales[e].second = scales[e].first;
       if (present[e] == 2u) scales[e].first = scales[e].second;
     }
-    std::vector<Halves> halves;
+    std::vector<GateAndUp> halves;
     for (const PlannedPair& pair : pairs) {
       const RowPart part = pair.place.name->part;
       const size_t first = pair.expert < 0 ? 0 : static_cast<size_t>(pair.expert);
@@ -97,7 +97,7 @@ class ModuleBuilder {
       });
     }
     for (size_t e = 0; e < halves.size(); ++e) {
-      Halves part = std::move(halves[e]);
+      GateAndUp part = std::move(halves[e]);
       if (part.gate.rank + part.up.rank == 0) continue;
       module_.experts[e] = fuse_gate_up(part.gate.rank > 0 ? &part.gate : nullptr,
                                         part.up.rank > 0 ? &part.up : nullptr, module_.spec->out,

@@ -1,5 +1,8 @@
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "adapters/adapter.h"
 #include "adapters/adapter_build.h"
 #include "adapters/adapter_config.h"
@@ -13,10 +16,13 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
-enum class PathKind { kNone, kFile, kFolder };
+// kHidden: whether it is there cannot be seen, for want of permission or the like.
+enum class PathKind { kNone, kHidden, kFile, kFolder };
 PathKind path_kind(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return PathKind::kNone;
+  if (::stat(path.c_str(), &info) != 0) {
+    return errno == ENOENT || errno == ENOTDIR ? PathKind::kNone : PathKind::kHidden;
+  }
   return S_ISDIR(info.st_mode) ? PathKind::kFolder : PathKind::kFile;
 }
 
@@ -24,6 +30,8 @@ Status check_folder(const std::string& folder) {
   switch (path_kind(folder)) {
     case PathKind::kNone:
       return fail(ErrorKind::kNotFound, "the folder does not exist");
+    case PathKind::kHidden:
+      return invalid("cannot look at the folder: {}", std::strerror(errno));
     case PathKind::kFile:
       return invalid(
           "this is a file, expected a folder with adapter_config.json and "

@@ -10,8 +10,11 @@
 namespace lk {
 namespace {
 
-constexpr int kMost = 1 << 30;
 constexpr const char* kRevisionHelp = "Branch, tag or commit of a hub id; default: main";
+
+CLI::Validator seed_range() {
+  return CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0");
+}
 
 // A flag that may be repeated, one value each time.
 CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
@@ -75,7 +78,7 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--frequency-penalty", flags.frequency_penalty, "The same, times their count");
   app.add_option("--seed", flags.seed,
                  "Seed of every request without its own; default: a new one for each")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0"));
+      ->check(seed_range());
 }
 
 void add_run(CLI::App& app, RunOptions& run) {
@@ -93,7 +96,7 @@ void add_run(CLI::App& app, RunOptions& run) {
   chat->excludes(input);
   app.add_option("--max-tokens", run.max_tokens,
                  "Tokens of an answer at most; default: 1024, less where the context ends")
-      ->check(CLI::Range(0, kMost));
+      ->check(CLI::Range(0, kLargestCount));
   add_sampling_flags(app, run.sampling);
   repeatable(app, "--stop", run.stop, "End the text before this string (may be repeated)");
   app.add_flag("--ignore-eos", run.ignore_eos, "Go on behind end-of-turn tokens");
@@ -114,14 +117,14 @@ void add_run(CLI::App& app, RunOptions& run) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-model-len", run.max_model_len,
                  "Longest context, prompt and answer; default: the model's")
-      ->check(CLI::Range(1, kMost));
+      ->check(CLI::Range(1, kLargestCount));
 }
 
 void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("PRESET", synth.preset, "One of " + synth_presets())->required();
   app.add_option("FOLDER", synth.folder, "Where to write it")->required();
   app.add_option("--layers", synth.layers, "Keep this many layers; default: all")
-      ->check(CLI::Range(0, kMost));
+      ->check(CLI::Range(0, kLargestCount));
   app.add_option("--adapters", synth.adapters, "PEFT adapters to write into FOLDER/adapter0 ...")
       ->check(CLI::Range(0, 10000));
   app.add_option("--rank", synth.rank, "Their rank")
@@ -132,7 +135,9 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
                  "likely as the first; 0: all alike")
       ->type_name("S")
       ->check(CLI::Range(0.0, 10.0));
-  app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
+  app.add_option("--seed", synth.seed, "Seed of all values")
+      ->check(seed_range())
+      ->capture_default_str();
 }
 
 void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
@@ -153,7 +158,9 @@ void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
       ->delimiter(',')
       ->expected(1, 10000)
       ->capture_default_str();
-  app.add_option("--seed", lora.seed, "Seed of all values")->capture_default_str();
+  app.add_option("--seed", lora.seed, "Seed of all values")
+      ->check(seed_range())
+      ->capture_default_str();
 }
 
 // What a line of --input may hold.
@@ -174,9 +181,10 @@ With --json a line's answer holds id, adapter, prompt_ids, output_ids, text, fin
 log-probabilities asked for; a bad line's holds id and error, and the exit code is 1.)";
 
 constexpr const char* kInspectCodes =
-    "Exit code: 0 if model and adapters can be run, 1 if an adapter can be read but does not fit "
-    "or "
-    "the tokenizer or chat template cannot be used (the report says why), 2 if a file is missing "
+    "Exit code: 0 if model and adapters can be run (whether the model's values are numbers is "
+    "found "
+    "when they are loaded), 1 if an adapter can be read but does not fit or the tokenizer or chat "
+    "template cannot be used (the report says why), 2 if a file is missing "
     "or broken.";
 
 void add_pull(CLI::App& app, PullOptions& pull) {

@@ -46,7 +46,7 @@ class DownloadProgress {
       if (line_.due()) line_.show(fmt::format("{} {} {}", name_, progress_bar(share), text));
     } else if (now_seconds() - said_ >= kLineSeconds) {
       said_ = now_seconds();
-      fmt::print(stderr, "lorikeet: downloading {}: {}\n", name_, text);
+      write_to_stderr(fmt::format("lorikeet: downloading {}: {}\n", name_, text));
     }
   }
   void clear() { line_.clear(); }

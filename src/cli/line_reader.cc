@@ -34,6 +34,7 @@ LineReader::LineReader(LineReader&& other) noexcept
       begin_(other.begin_),
       searched_(other.searched_),
       end_(other.end_),
+      failure_(other.failure_),
       skipping_(other.skipping_) {}
 
 LineReader::~LineReader() {
@@ -55,14 +56,17 @@ bool LineReader::fill(bool wait) {
   buffer_.resize(old + kPiece);
   const ssize_t n = ::read(fd_, buffer_.data() + old, kPiece);
   buffer_.resize(old + (n > 0 ? static_cast<size_t>(n) : 0));
-  if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) end_ = true;
+  if (n < 0 && errno != EINTR && errno != EAGAIN) failure_ = errno;
+  if (n == 0 || failure_ != 0) end_ = true;
   return n > 0 || end_;
 }
 
 LineReader::State LineReader::next(std::string& line, bool wait) {
   for (;;) {
     const size_t newline = buffer_.find('\n', searched_);
-    const bool last = newline == std::string::npos && end_ && begin_ < buffer_.size();
+    // What stands before a failure may be half a line.
+    const bool last =
+        newline == std::string::npos && end_ && failure_ == 0 && begin_ < buffer_.size();
     if (newline != std::string::npos || last) {
       const size_t stop = last ? buffer_.size() : newline;
       line.assign(buffer_, begin_, stop - begin_);
@@ -71,6 +75,7 @@ LineReader::State LineReader::next(std::string& line, bool wait) {
       if (!line.empty() && line.back() == '\r') line.pop_back();
       return std::exchange(skipping_, false) ? State::kTooLong : State::kLine;
     }
+    if (failure_ != 0) return State::kFailed;
     if (end_) return std::exchange(skipping_, false) ? State::kTooLong : State::kEnd;
     if (skipping_ || buffer_.size() - begin_ > kMaxLine) {
       skipping_ = true;
@@ -80,6 +85,11 @@ LineReader::State LineReader::next(std::string& line, bool wait) {
     searched_ = buffer_.size();
     if (!fill(wait)) return State::kNotYet;
   }
+}
+
+Error LineReader::failure() const {
+  return {ErrorKind::kInvalid,
+          fmt::format("reading the input failed: {}", std::strerror(failure_))};
 }
 
 }  // namespace lk

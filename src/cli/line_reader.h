@@ -16,11 +16,13 @@ class LineReader {
   LineReader& operator=(LineReader&&) = delete;
   ~LineReader();
 
-  enum class State { kLine, kTooLong, kNotYet, kEnd };
+  enum class State { kLine, kTooLong, kNotYet, kEnd, kFailed };
   // The next line without its newline. With `wait` false: kNotYet if it has not arrived. With
   // `wait` true: kNotYet after a moment of waiting, so that the caller can look for an interrupt.
   // Of a line over `kMaxLine` bytes nothing is kept but that it was there (kTooLong).
+  // kFailed: the file cannot be read further; failure() says why.
   State next(std::string& line, bool wait);
+  Error failure() const;
 
   // Bytes handed out, and bytes in all (0: not known).
   uint64_t position() const { return position_; }
@@ -36,7 +38,9 @@ class LineReader {
   uint64_t size_ = 0, position_ = 0;
   std::string buffer_;
   size_t begin_ = 0, searched_ = 0;  // in buffer_
-  bool end_ = false, skipping_ = false;
+  bool end_ = false;
+  int failure_ = 0;  // errno of the read that failed
+  bool skipping_ = false;
 };
 
 }  // namespace lk

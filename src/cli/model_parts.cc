@@ -16,6 +16,10 @@ uint64_t file_bytes(const std::string& path) {
 Status check_model_folder(const std::string& model) {
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) return {};
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {
+    return invalid("cannot read the model folder {}: {}", model, error.message());
+  }
   return fail(ErrorKind::kNotFound,
               "there is no model folder '{}': give the path of a folder with config.json and "
               "safetensors files",

@@ -13,6 +13,9 @@
 
 namespace lk {
 
+// The most that a flag which counts tokens or layers takes.
+inline constexpr int kLargestCount = 1 << 30;
+
 inline constexpr const char* kVersion = "0.1.0";
 
 inline constexpr const char* kMoeBackendHelp =

@@ -19,8 +19,6 @@ void on_interrupt(int) { interrupt_seen = 1; }
 
 }  // namespace
 
-Output::Output() { std::signal(SIGPIPE, SIG_IGN); }
-
 void Output::write(std::string_view text) {
   while (!closed_ && !text.empty()) {
     const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -37,6 +35,9 @@ void Output::write(std::string_view text) {
 }
 
 Status check_standard_streams() {
+  // A write that fails says so in its result: a reader that left, a limit on the size of files.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     if (fd == STDOUT_FILENO) return invalid("standard output is closed");

@@ -12,7 +12,6 @@ namespace lk {
 // the failure is told once, in a sentence on stderr.
 class Output {
  public:
-  Output();  // from here on a closed pipe is an error of write(), no signal
   void write(std::string_view text);
   bool closed() const { return closed_; }
 
@@ -20,8 +19,8 @@ class Output {
   bool closed_ = false;
 };
 
-// Opens /dev/null where stdin or stderr is closed, so that no file of ours takes their number.
-// Errors: stdout is closed.
+// Opens /dev/null where stdin or stderr is closed, so that no file of ours takes their number. From
+// here on a write that cannot be done is an error, no signal. Errors: stdout is closed.
 Status check_standard_streams();
 
 // Text on stderr as it is; dropped where stderr cannot be written.

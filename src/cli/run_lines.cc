@@ -25,7 +25,7 @@ class LineRun {
         reader_(std::move(reader)),
         started_(now_seconds()) {}
 
-  int run() {
+  Result<int> run() {
     std::vector<TokenEvent> events;
     while (!interrupted() && !output_.closed()) {
       flush();  // before waiting for more input
@@ -42,6 +42,7 @@ class LineRun {
     status_.clear();
     flush();
     if (status_.visible() && !interrupted()) summarize();
+    if (unreadable_ && !output_.closed()) return tl::unexpected<Error>(reader_.failure());
     return failed_ > 0 ? kExitFailed : kExitGood;
   }
 
@@ -61,8 +62,9 @@ class LineRun {
            lines_.size() < kLinesAhead && bytes_ahead_ < kBytesAhead) {
       const LineReader::State state = reader_.next(text, in_flight_.empty());
       if (state == LineReader::State::kNotYet) return;
-      if (state == LineReader::State::kEnd) {
+      if (state == LineReader::State::kEnd || state == LineReader::State::kFailed) {
         end_ = true;
+        unreadable_ = state == LineReader::State::kFailed;
         return;
       }
       ++line_number_;
@@ -189,7 +191,7 @@ class LineRun {
   std::map<RequestId, uint64_t> in_flight_;  // to the line's number
   uint64_t line_number_ = 0;                 // in the file, from 1
   uint64_t failed_ = 0;
-  bool end_ = false;
+  bool end_ = false, unreadable_ = false;
 };
 
 }  // namespace

@@ -191,7 +191,8 @@ Result<int> serve(const ServeOptions& options) {
     LK_ASSIGN_OR_RETURN(flags.tokenizer,
                         find_tokenizer(options.tokenizer, options.tokenizer_revision));
   }
-  if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir)) {
+  std::error_code unreadable;
+  if (!options.lora_dir.empty() && !std::filesystem::is_directory(options.lora_dir, unreadable)) {
     return fail(ErrorKind::kNotFound, "--lora-dir {}: there is no such folder", options.lora_dir);
   }
 

@@ -12,8 +12,6 @@
 namespace lk {
 namespace {
 
-constexpr int kMost = 1 << 30;
-
 // Adds options whose last value counts, for a file of settings stands before the command line.
 class Adder {
  public:
@@ -79,7 +77,7 @@ void add_model(CLI::App& app, ServeOptions& o) {
             "The hub's cache, as HF_HUB_CACHE says; default: that of other Hugging Face tools");
   add.value("--max-model-len", o.max_model_len,
             "Longest context, prompt and answer; default: the model's")
-      ->check(CLI::Range(1, kMost));
+      ->check(CLI::Range(1, kLargestCount));
   add.value("--chat-template", o.chat_template,
             "File with the chat template (Jinja); default: the model's");
   add.value("--reasoning-parser", o.reasoning_parser,
@@ -123,7 +121,7 @@ void add_adapters(CLI::App& app, ServeOptions& o) {
            "Hub ids that may be fetched and loaded over the API, with * and ?");
   add.count("--max-loras", o.max_loras, "Distinct adapters in one batch", 1, 1024);
   add.count("--max-cpu-loras", o.max_cpu_loras, "Adapters in memory; 0: as --adapter-memory holds",
-            0, kMost);
+            0, kLargestCount);
   add.bytes("--adapter-memory", o.adapter_memory,
             "Memory for adapters; default: a quarter of what is left beside the model");
   add.count("--max-lora-rank", o.model.adapter_options.max_rank, "Refuse adapters of a larger rank",
@@ -148,7 +146,7 @@ void add_engine(CLI::App& app, ServeOptions& o) {
   add.count("--threads", o.threads, "CPU threads; 0: all that the process may use", 0, 4096);
   add.count("--max-queue", o.max_queue,
             "Requests that may wait beyond --max-num-seqs; more get 429; -1: any number", -1,
-            kMost);
+            kLargestCount);
   add.value("--request-timeout", o.request_timeout, "Seconds that an answer may take; 0: any time")
       ->check(CLI::Range(0.0, 1e9).description("SECONDS"))
       ->capture_default_str();

@@ -6,6 +6,7 @@
 #include "base/check.h"
 
 namespace lk {
+
 KvLayout make_kv_layout(const DecoderSpec& spec, KvType type) {
   KvLayout layout;
   layout.type = type;
@@ -100,15 +101,14 @@ void Decoder::reserve(const Batch& batch) {
     }
     if (layer.moe) top_k = std::max<size_t>(top_k, layer.moe->top_k);
   }
-  const size_t tokens = batch.tokens;
-  residual_.reserve(tokens * parts_.spec.hidden * sizeof(float));
-  x_.reserve(tokens * parts_.spec.hidden * sizeof(float));
-  rope_cos_.reserve(tokens * parts_.spec.rope.inv_freq.size() * sizeof(float));
-  rope_sin_.reserve(tokens * parts_.spec.rope.inv_freq.size() * sizeof(float));
-  q_.reserve(tokens * q_width * sizeof(float));
-  attended_.reserve(tokens * q_width * sizeof(float));
-  expert_.reserve(tokens * top_k * sizeof(int32_t));
-  weight_.reserve(tokens * top_k * sizeof(float));
+  const auto rows_of = [&batch](size_t width, auto&... buffers) {
+    static_assert(sizeof(float) == sizeof(int32_t));
+    (buffers.reserve(batch.tokens * width * sizeof(float)), ...);
+  };
+  rows_of(parts_.spec.hidden, residual_, x_);
+  rows_of(parts_.spec.rope.inv_freq.size(), rope_cos_, rope_sin_);
+  rows_of(q_width, q_, attended_);
+  rows_of(top_k, expert_, weight_);
 }
 
 void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,

@@ -150,7 +150,9 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return invalid("cannot make {}: {}", folder, error.message());
-  if (fs::exists(folder + "/config.json")) return invalid("{} holds a model already", folder);
+  if (fs::exists(folder + "/config.json", error))
+    return invalid("{} holds a model already", folder);
+  if (error) return invalid("cannot look into {}: {}", folder, error.message());
 
   HfConfig config;
   config.config = std::make_shared<const Json>(json);

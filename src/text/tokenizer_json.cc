@@ -29,7 +29,7 @@ class TokenizerReader {
     ondemand::document document;
     ondemand::object root;
     if (auto e = parser.iterate(padded).get(document)) return broken(e);
-    if (auto e = document.get_object().get(root)) return broken(e);
+    if (auto e = document.get_object().get(root)) return wrong(e, "the whole file", "an object");
     Json parts = Json::object();
     bool model = false;
     for (auto field : root) {

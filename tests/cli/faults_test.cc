@@ -1,8 +1,10 @@
 // What goes wrong around the program: streams, memory, threads and weights.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +46,41 @@ TEST(Faults, StderrAndStdinMayBeClosedOrFull) {
   EXPECT_EQ(run_lorikeet(kAnswer, "", "<&- 2>&-").out, good.out);
   EXPECT_EQ(run_lorikeet({"run", "/no/such/model", "--prompt", "x"}, "", "2>/dev/full").code, 2);
   EXPECT_EQ(run_lorikeet({"bogus"}, "", "2>&-").code, 2);
+}
+
+TEST(Faults, AnInputThatCannotBeReadIsNoEmptyOne) {
+  for (std::vector<std::string> args : {std::vector<std::string>{"run", tiny_model()},
+                                        {"run", tiny_model(), "--json", "--input", "-"}}) {
+    args.insert(args.end(), {"--threads", "1"});
+    const ProcessResult result = run_lorikeet(args, "", "</");
+    expect_sentence(result, 2, "Is a directory");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(Faults, WhatMayNotBeReadIsNotCalledMissing) {
+  namespace fs = std::filesystem;
+  const std::string hidden = temporary_model();
+  fs::permissions(hidden, fs::perms::none);
+  // Root reads everything unless it gives that right up.
+  const std::string rights = "-dac_override,-dac_read_search";
+  const std::string before =
+      geteuid() == 0 ? "setpriv --bounding-set=" + rights + " --inh-caps=" + rights + " " : "";
+  const std::vector<std::vector<std::string>> commands = {
+      {"run", hidden, "--prompt", "x"},
+      {"inspect", hidden},
+      {"run", tiny_model(), "--threads", "1", "--prompt", "x", "--lora", "x=" + hidden},
+      {"synth", "gpt-oss-20b", hidden, "--layers", "1"},
+      {"synth", "gpt-oss-20b", hidden + "/new", "--layers", "1"}};
+  for (const auto& args : commands)
+    expect_sentence(run_lorikeet(args, "", "", before), 2, "Permission denied");
+  fs::permissions(hidden, fs::perms::owner_all);
+}
+
+TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {
+  const ProcessResult result =
+      run_lorikeet({"inspect", tiny_model(), "--json"}, "", "", "ulimit -f 1; ");
+  expect_sentence(result, 1, "cannot write to standard output: File too large");
 }
 
 #ifndef __SANITIZE_ADDRESS__  // it needs the address space

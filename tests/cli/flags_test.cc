@@ -90,6 +90,7 @@ TEST(Flags, WrongUsageIsOneSentence) {
                                              {"run", "M", "--kv-dtype", "f8"},
                                              {"run", "M", "--seed", "-1"},
                                              {"run", "M", "--lora"},
+                                             {"synth", "P", "F", "--seed", "-1"},
                                              {"inspect"}}) {
     const auto parsed = parse(args);
     ASSERT_TRUE(std::holds_alternative<UsageText>(parsed));

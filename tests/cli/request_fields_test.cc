@@ -87,49 +87,49 @@ TEST(ParseLine, PromptForms) {
   EXPECT_EQ((*parts.variables)["reasoning_effort"], "low");
 }
 
-TEST(ParseLine, BadLinesKeepTheirId) {
-  for (const char* rest : {R"("prompt": 5)",
-                           R"("prompt": "x", "bogus": 1)",
-                           R"("prompt": "x", "prompt_ids": [1])",
-                           R"("max_tokens": 1)",
-                           R"("prompt": "x", "max_tokens": -1)",
-                           R"("prompt": "x", "max_tokens": 1.5)",
-                           R"("prompt": "x", "max_tokens": 1e300)",
-                           R"("prompt": "x", "temperature": NaN)",
-                           R"("prompt": "x", "temperature": Infinity)",
-                           R"("prompt": "x", "temperature": 1e308)",
-                           R"("prompt": "x", "temperature": "1")",
-                           R"("prompt": "x", "top_k": 0.01)",
-                           R"("prompt": "x", "top_k": true)",
-                           R"("prompt": "x", "top_p": -1)",
-                           R"("prompt": "x", "top_p": 0)",
-                           R"("prompt": "x", "seed": 9223372036854775808)",
-                           R"("prompt": "x", "seed": 18446744073709551615)",
-                           R"("prompt": "x", "stop": 5)",
-                           R"("prompt": "x", "stop": [5])",
-                           R"("prompt": "x", "stop_token_ids": "5")",
-                           R"("prompt": "x", "stop_token_ids": [1.5])",
-                           R"("prompt": "x", "logprobs": 1000)",
-                           R"("prompt": "x", "adapter": 3)",
-                           R"("prompt_ids": [1, "2"])",
-                           R"("prompt_ids": [-1])",
-                           R"("prompt_ids": [1e10])",
-                           R"("prompt_ids": 3)",
-                           R"("messages": [])",
-                           R"("messages": "x")",
-                           R"("prompt": "x", "tools": [])",
-                           R"("messages": [{}], "tools": 3)",
-                           R"("messages": [{}], "chat_template_kwargs": [])"}) {
-    const ParsedLine line = parse(std::string(R"({"id": 42, )") + rest + "}");
-    EXPECT_EQ(line.id, "42");
-    ASSERT_FALSE(line.request) << rest;
-    EXPECT_EQ(line.request.error().message.rfind("line 9: ", 0), 0u)
-        << line.request.error().message;
+// The line {"id": 42, <fields>} is refused, in words that name the line.
+void expect_refused(const std::string& fields) {
+  const ParsedLine line = parse(R"({"id": 42, )" + fields + "}");
+  EXPECT_EQ(line.id, "42");
+  ASSERT_FALSE(line.request) << fields;
+  EXPECT_EQ(line.request.error().message.rfind("line 9: ", 0), 0u) << line.request.error().message;
+}
+
+TEST(ParseLine, BadPromptsKeepTheirId) {
+  for (const char* prompt :
+       {R"("prompt": 5)", R"("prompt": "x", "prompt_ids": [1])", R"("max_tokens": 1)",
+        R"("prompt_ids": [1, "2"])", R"("prompt_ids": [-1])", R"("prompt_ids": [1e10])",
+        R"("prompt_ids": 3)", R"("messages": [])", R"("messages": "x")",
+        R"("messages": [{}], "tools": 3)", R"("messages": [{}], "chat_template_kwargs": [])"}) {
+    expect_refused(prompt);
   }
-  for (const char* text : {"", "{", "5", "{\"id\": NaN, \"prompt\": \"x\"}",
-                           "{\"id\": [{\"a\": -Infinity}], \"prompt\": \"x\"}",
-                           "{\"id\": 1, \"id\": 2, \"prompt\": \"x\"}", "[]", "null", "{\"id\": 1",
-                           "\xff\xfe", "{\"prompt\": \"\xff\"}"}) {
+}
+
+TEST(ParseLine, BadFieldsKeepTheirId) {
+  const std::map<std::string, std::vector<const char*>> bad = {
+      {"bogus", {"1"}},
+      {"max_tokens", {"-1", "1.5", "1e300"}},
+      {"temperature", {"NaN", "Infinity", "1e308", R"("1")"}},
+      {"top_k", {"0.01", "true"}},
+      {"top_p", {"-1", "0"}},
+      {"seed", {"9223372036854775808", "18446744073709551615"}},
+      {"stop", {"5", "[5]"}},
+      {"stop_token_ids", {R"("5")", "[1.5]"}},
+      {"logprobs", {"1000"}},
+      {"adapter", {"3"}},
+      {"tools", {"[]"}},
+  };
+  for (const auto& [field, values] : bad) {
+    for (const char* value : values)
+      expect_refused(fmt::format(R"("prompt": "x", "{}": {})", field, value));
+  }
+}
+
+TEST(ParseLine, WhatIsNoRequestHasNoId) {
+  for (const char* text :
+       {"", "{", "5", R"({"id": NaN, "prompt": "x"})",
+        R"({"id": [{"a": -Infinity}], "prompt": "x"})", R"({"id": 1, "id": 2, "prompt": "x"})",
+        "[]", "null", R"({"id": 1)", "\xff\xfe", "{\"prompt\": \"\xff\"}"}) {
     const ParsedLine line = parse(text);
     EXPECT_EQ(line.id, "null");
     EXPECT_FALSE(line.request);

@@ -186,6 +186,7 @@ TEST(TokenizerBadFile, OneSentenceNamesTheFault) {
     const char* sentence;
   };
   const Case cases[] = {
+      {"[]", "the whole file is not an object"},
       {R"({"model": null})", R"("model" is missing)"},
       {R"({"model": 5})", "model is not an object"},
       {R"({"model": {"type": "Unigram"}})",

@@ -22,7 +22,7 @@ struct ChatFields {
   bool skip_special = true;
 };
 
-ApiResult<ChatFields> read_fields(const OrderedJson& body, const ServedModel& served) {
+ApiResult<ChatFields> read_chat_fields(const OrderedJson& body, const ServedModel& served) {
   const Fields fields(body);
   ChatFields out;
   LK_API_ASSIGN_OR_RETURN(out.generation, read_generation_fields(body));
@@ -296,7 +296,7 @@ ApiResult<std::unique_ptr<Answer>> make_chat_answer(const OrderedJson& body,
                                                     const ServedModel& served,
                                                     const std::string& model,
                                                     std::shared_ptr<const EngineAdapter> who) {
-  LK_API_ASSIGN_OR_RETURN(ChatFields fields, read_fields(body, served));
+  LK_API_ASSIGN_OR_RETURN(ChatFields fields, read_chat_fields(body, served));
   LK_API_ASSIGN_OR_RETURN(Request request, read_request(body, served, who));
   LK_API_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(body, served));
   const auto tools = std::make_shared<const OrderedJson>(conversation.tools);

@@ -24,7 +24,8 @@ struct CompletionFields {
   std::optional<int64_t> max_tokens;
 };
 
-ApiResult<CompletionFields> read_fields(const OrderedJson& body, const ServedModel& served) {
+ApiResult<CompletionFields> read_completion_fields(const OrderedJson& body,
+                                                   const ServedModel& served) {
   const Fields fields(body);
   CompletionFields out;
   LK_API_ASSIGN_OR_RETURN(out.generation, read_generation_fields(body));
@@ -237,7 +238,7 @@ class CompletionAnswer final : public GenerationAnswer {
 ApiResult<std::unique_ptr<Answer>> make_completion_answer(
     const OrderedJson& body, const ServedModel& served, const std::string& model,
     std::shared_ptr<const EngineAdapter> who) {
-  LK_API_ASSIGN_OR_RETURN(const CompletionFields fields, read_fields(body, served));
+  LK_API_ASSIGN_OR_RETURN(const CompletionFields fields, read_completion_fields(body, served));
   LK_API_ASSIGN_OR_RETURN(Request shared, read_request(body, served, who));
   shared.logprobs = fields.logprobs;
   shared.prompt_logprobs = fields.echo && fields.logprobs >= 0;

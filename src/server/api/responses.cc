@@ -16,8 +16,8 @@ namespace lk {
 namespace {
 
 // Fields that need what this server does not keep or run.
-constexpr std::string_view kRefused[] = {"previous_response_id", "conversation", "prompt",
-                                         "background"};
+constexpr std::string_view kUnavailable[] = {"previous_response_id", "conversation", "prompt",
+                                             "background"};
 
 ApiStatus check_text_format(const Fields& fields) {
   const OrderedJson* text = fields.find("text");
@@ -55,9 +55,9 @@ ApiResult<int> read_logprobs(const OrderedJson& body, const ServedModel& served)
   return asked ? static_cast<int>(top) : -1;
 }
 
-ApiResult<GenerationFields> read_fields(const OrderedJson& body) {
+ApiResult<GenerationFields> read_response_fields(const OrderedJson& body) {
   const Fields fields(body);
-  for (std::string_view name : kRefused) {
+  for (std::string_view name : kUnavailable) {
     const OrderedJson* value = fields.find(name);
     if (value != nullptr && *value != false)
       return bad_field(std::string(name), "{} is not supported: no response is stored", name);
@@ -234,7 +234,7 @@ ApiResult<std::unique_ptr<Answer>> make_response_answer(const OrderedJson& body,
                                                         const ServedModel& served,
                                                         const std::string& model,
                                                         std::shared_ptr<const EngineAdapter> who) {
-  LK_API_ASSIGN_OR_RETURN(const GenerationFields fields, read_fields(body));
+  LK_API_ASSIGN_OR_RETURN(const GenerationFields fields, read_response_fields(body));
   LK_API_ASSIGN_OR_RETURN(Request request, read_request(body, served, who));
   LK_API_ASSIGN_OR_RETURN(request.logprobs, read_logprobs(body, served));
   const Tokenizer* scored = request.logprobs >= 0 ? served.tokenizer.get() : nullptr;

@@ -199,7 +199,7 @@ Value file_size(Runtime& rt, const Value& v, const CallArgs& args) {
       fmt::format("{:.1f} {}{}", base * bytes / unit, prefix, binary ? "iB" : "B"));
 }
 
-constexpr FilterRow kRows[] = {
+constexpr FilterRow kNumberFilters[] = {
     {"default", &default_value},    {"d", &default_value}, {"int", &to_int},
     {"float", &to_float},           {"abs", &absolute},    {"round", &round_number},
     {"filesizeformat", &file_size},
@@ -207,6 +207,6 @@ constexpr FilterRow kRows[] = {
 
 }  // namespace
 
-std::span<const FilterRow> number_filters() { return kRows; }
+std::span<const FilterRow> number_filters() { return kNumberFilters; }
 
 }  // namespace lk::jinja

@@ -392,7 +392,7 @@ Value rejectattr(Runtime& rt, const Value& v, const CallArgs& args) {
   return choose(rt, v, args, false, true);
 }
 
-constexpr FilterRow kRows[] = {
+constexpr FilterRow kSequenceFilters[] = {
     {"sort", &sort},
     {"dictsort", &dictsort},
     {"items", &items},
@@ -420,6 +420,6 @@ constexpr FilterRow kRows[] = {
 
 }  // namespace
 
-std::span<const FilterRow> sequence_filters() { return kRows; }
+std::span<const FilterRow> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace lk::jinja

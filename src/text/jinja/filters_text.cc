@@ -236,7 +236,7 @@ Value to_json(Runtime& rt, const Value& v, const CallArgs& args) {
   return Value::string(to_json_text(rt, v, style));
 }
 
-constexpr FilterRow kRows[] = {
+constexpr FilterRow kTextFilters[] = {
     {"string", &string},
     {"upper", &upper},
     {"lower", &lower},
@@ -259,6 +259,6 @@ constexpr FilterRow kRows[] = {
 
 }  // namespace
 
-std::span<const FilterRow> text_filters() { return kRows; }
+std::span<const FilterRow> text_filters() { return kTextFilters; }
 
 }  // namespace lk::jinja
