@@ -1,6 +1,6 @@
 // The small model requantized to every format as every tool writes it: it loads without a warning,
 // `inspect` says what it is made of, and its adapters answer as before. LORIKEET_TASK_ROWS is the
-// number of rows of each task (default 20; 300 take minutes for each format).
+// number of rows of each task (default 40; 300 take a minute for each target).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kDefaultRows = 4;
 #else
-constexpr int kDefaultRows = 20;
+constexpr int kDefaultRows = 40;
 #endif
 
 int task_rows() {
@@ -76,8 +76,8 @@ TEST_P(Quantized, LoadsAndItsAdaptersAnswerAsBefore) {
     const int now = (*right)[key];
     std::printf("%s %s: %s %d of %d right, %d before\n", std::string(target.format).c_str(),
                 std::string(target.recipe).c_str(), key.c_str(), now, task_rows(), was);
-    // Three points of a hundred; of few rows one may always fall.
-    EXPECT_GE(now, was - std::max(task_rows() * 3 / 100, 1)) << key;
+    // Three points of a hundred; among few rows two more may fall by chance.
+    EXPECT_GE(now, was - task_rows() * 3 / 100 - (task_rows() < 300 ? 2 : 0)) << key;
   }
 }
 
