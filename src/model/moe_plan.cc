@@ -77,8 +77,7 @@ ProductForm product_form(const std::vector<MoeGroup>& groups, const LinearSpec& 
     if (linear.layer >= group.first_layer && linear.layer <= group.last_layer)
       return group.choice.backend->form;
   }
-  LK_CHECK(!"an expert linear outside of every layer group");
-  return {};
+  return {};  // of a layer that a description leaves without experts
 }
 
 std::string describe(const MoeGroup& group) {
