@@ -8,6 +8,7 @@
 #include "cli/inspect.h"
 #include "cli/output.h"
 #include "cli/pull.h"
+#include "cli/quantize.h"
 #include "cli/run.h"
 #include "cli/serve.h"
 #include "cli/synth.h"
@@ -21,6 +22,9 @@ int dispatch(int argc, const char* const* argv) {
   if (const auto* serve = std::get_if<ServeOptions>(&parsed)) return serve_command(*serve);
   if (const auto* inspect = std::get_if<InspectOptions>(&parsed)) return inspect_command(*inspect);
   if (const auto* synth = std::get_if<SynthCommandOptions>(&parsed)) return synth_command(*synth);
+  if (const auto* lora = std::get_if<SynthLoraOptions>(&parsed)) return synth_lora_command(*lora);
+  if (const auto* quantize = std::get_if<QuantizeCommandOptions>(&parsed))
+    return quantize_command(*quantize);
   if (const auto* pull = std::get_if<PullOptions>(&parsed)) return pull_command(*pull);
   const auto& usage = std::get<UsageText>(parsed);
   if (usage.exit_code == kExitGood) {

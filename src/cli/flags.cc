@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/quantize_flags.h"
 #include "cli/serve_flags.h"
 #include "model/synth.h"
 
@@ -126,7 +127,33 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("--rank", synth.rank, "Their rank")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  app.add_option("--router-skew", synth.router_skew,
+                 "Make some experts popular: the one at place k of a random order is (1 + k)^-S as "
+                 "likely as the first; 0: all alike")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 10.0));
   app.add_option("--seed", synth.seed, "Seed of all values")->capture_default_str();
+}
+
+void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
+  app.add_option("MODEL", lora.model, "Folder or hub id of the model")->required();
+  app.add_option("FOLDER", lora.folder, "Where to write the adapter")->required();
+  app.add_option("--revision", lora.revision, kRevisionHelp);
+  app.add_option("--r,--rank", lora.rank, "Its rank")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--alpha", lora.alpha, "lora_alpha; default: twice the rank")
+      ->check(CLI::PositiveNumber);
+  lora.targets = {"attention", "experts"};
+  app.add_option(
+         "--targets", lora.targets,
+         "What it adapts, one or more of: attention, experts, router, head, embedding, all, "
+         "or the end of a module's path (q_proj, layers.3.mlp.experts.down_proj)")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->expected(1, 10000)
+      ->capture_default_str();
+  app.add_option("--seed", lora.seed, "Seed of all values")->capture_default_str();
 }
 
 // What a line of --input may hold.
@@ -201,6 +228,8 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   RunOptions run;
   InspectOptions inspect;
   SynthCommandOptions synth;
+  SynthLoraOptions synth_lora;
+  QuantizeCommandOptions quantize;
   ServeOptions serve;
   PullOptions pull;
   CLI::App app("Many LoRA adapters on one quantized Mixture-of-Experts language model.",
@@ -221,6 +250,12 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   CLI::App* synth_command = app.add_subcommand(
       "synth", "Write a checkpoint of random weights in a published layout, for measurements");
   add_synth(*synth_command, synth);
+  CLI::App* synth_lora_command = app.add_subcommand(
+      "synth-lora", "Write an adapter of random weights for a model, as PEFT saves it");
+  add_synth_lora(*synth_lora_command, synth_lora);
+  CLI::App* quantize_command = app.add_subcommand(
+      "quantize", "Write a checkpoint in a quantized format, in the layout of a published tool");
+  add_quantize_flags(*quantize_command, quantize);
   CLI::App* pull_command = app.add_subcommand(
       "pull",
       "Bring a model or an adapter from the hub into the Hugging Face cache and print its folder");
@@ -246,6 +281,8 @@ ParsedFlags parse_flags(int argc, const char* const* argv) {
   if (serve_command->parsed()) return finished(std::move(serve));
   if (inspect_command->parsed()) return inspect;
   if (synth_command->parsed()) return synth;
+  if (synth_lora_command->parsed()) return synth_lora;
+  if (quantize_command->parsed()) return quantize;
   if (pull_command->parsed()) return pull;
   return run;
 }

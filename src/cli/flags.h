@@ -16,7 +16,7 @@ struct UsageText {
 
 // The subcommand that was asked for.
 using ParsedFlags = std::variant<RunOptions, ServeOptions, InspectOptions, SynthCommandOptions,
-                                 PullOptions, UsageText>;
+                                 SynthLoraOptions, QuantizeCommandOptions, PullOptions, UsageText>;
 
 ParsedFlags parse_flags(int argc, const char* const* argv);
 

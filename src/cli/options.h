@@ -114,7 +114,25 @@ struct SynthCommandOptions {
   int layers = 0;    // 0: all
   int adapters = 0;  // adapter0, adapter1 ... inside the folder
   int rank = 16;
+  double router_skew = 0;
   uint64_t seed = 0;
+};
+
+struct SynthLoraOptions {
+  std::string model, revision, folder;  // `model`: a folder or a hub id
+  int rank = 16;
+  double alpha = 0;  // 0: twice the rank
+  std::vector<std::string> targets;
+  uint64_t seed = 0;
+};
+
+struct QuantizeCommandOptions {
+  std::string in, revision, out;  // `in`: a folder or a hub id
+  std::string format, recipe;     // `recipe` empty: the format's default
+  std::vector<std::string> keep;
+  std::optional<std::string> report;  // empty: without perplexity
+  uint64_t shard_bytes = 0;           // 0: the default
+  int threads = 0;
 };
 
 // Exit codes.

@@ -2,7 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_config.h"
+#include "cli/hub_models.h"
 #include "cli/output.h"
 #include "model/archs.h"
 #include "model/synth.h"
@@ -10,11 +11,18 @@
 namespace lk {
 namespace {
 
+Result<LinearTable> table_of(const std::string& folder) {
+  LK_ASSIGN_OR_RETURN(const HfConfig config, HfConfig::read(folder));
+  LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(config.model_type()));
+  return row->table(config);
+}
+
 Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
   SynthOptions synth;
   synth.preset = options.preset;
   synth.layers = options.layers;
   synth.seed = options.seed;
+  synth.router_skew = options.router_skew;
   synth.progress = [&](uint64_t done, uint64_t total) {
     if (!line.due()) return;
     const double share = static_cast<double>(done) / static_cast<double>(total);
@@ -22,9 +30,7 @@ Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
                           static_cast<double>(done) * 1e-9, static_cast<double>(total) * 1e-9));
   };
   LK_RETURN_IF_ERROR(synthesize_checkpoint(options.folder, synth));
-  LK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.folder));
-  LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
-  LK_ASSIGN_OR_RETURN(const LinearTable table, row->table(checkpoint.config()));
+  LK_ASSIGN_OR_RETURN(const LinearTable table, table_of(options.folder));
   for (int i = 0; i < options.adapters; ++i) {
     SynthAdapterOptions adapter;
     adapter.rank = options.rank;
@@ -36,15 +42,35 @@ Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
   return {};
 }
 
+Status run_synth_lora(const SynthLoraOptions& options) {
+  LK_ASSIGN_OR_RETURN(const std::string folder, find_model(options.model, options.revision));
+  LK_ASSIGN_OR_RETURN(const LinearTable table, table_of(folder));
+  SynthAdapterOptions adapter;
+  adapter.rank = options.rank;
+  adapter.alpha = options.alpha > 0 ? options.alpha : 2.0 * options.rank;
+  adapter.targets = options.targets;
+  adapter.seed = options.seed;
+  return synthesize_adapter(options.folder, table, adapter);
+}
+
+int exit_code(const Status& status) {
+  if (status) return kExitGood;
+  print_error(status.error().message);
+  if (interrupted()) return kExitInterrupted;
+  return status.error().kind == ErrorKind::kInternal ? kExitFailed : kExitUsage;
+}
+
 }  // namespace
 
 int synth_command(const SynthCommandOptions& options) {
   StatusLine line;
   const Status status = run_synth(options, line);
   line.clear();
-  if (status) return kExitGood;
-  print_error(status.error().message);
-  return status.error().kind == ErrorKind::kInternal ? kExitFailed : kExitUsage;
+  return exit_code(status);
+}
+
+int synth_lora_command(const SynthLoraOptions& options) {
+  return exit_code(run_synth_lora(options));
 }
 
 }  // namespace lk

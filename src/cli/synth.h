@@ -1,12 +1,13 @@
-// The `synth` command: writes a checkpoint with random weights in a published layout, and adapters
-// for it.
+// The commands that make up weights: `synth` writes a checkpoint in a published layout, and
+// adapters for it; `synth-lora` an adapter for any model.
 #pragma once
 
 #include "cli/options.h"
 
 namespace lk {
 
-// Returns the exit code.
+// Both return the exit code.
 int synth_command(const SynthCommandOptions& options);
+int synth_lora_command(const SynthLoraOptions& options);
 
 }  // namespace lk

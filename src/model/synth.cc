@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/safetensors_writer.h"
 #include "model/archs.h"
 #include "model/synth_writer.h"
 
@@ -42,26 +42,11 @@ constexpr Preset kPresets[] = {
 };
 #undef LK_GPT_OSS
 
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << "\n";
-  file.close();
-  if (!file) return fail(ErrorKind::kResource, "cannot write {}", path);
-  return {};
-}
-
-std::string full_name(const LinearTable& table, const std::string& path) {
-  for (const std::string& top : table.rootless) {
-    if (path == top) return path;
-  }
-  return table.prefixes.front() + path;
-}
-
 // The tensors of one linear as its published layout spells them.
 void add_linear(const LinearTable& table, const LinearSpec& spec, bool mxfp4_experts,
-                std::vector<SynthTensor>& out) {
+                double router_skew, std::vector<SynthTensor>& out) {
   const LinearName& name = spec.names.front();
-  const std::string path = full_name(table, name.path);
+  const std::string path = table.full_name(name.path, table.prefixes.front());
   const float deviation = 1.0f / std::sqrt(static_cast<float>(spec.in));
   if (name.form == NameForm::kModule) {
     out.push_back({path + ".weight",
@@ -69,6 +54,9 @@ void add_linear(const LinearTable& table, const LinearSpec& spec, bool mxfp4_exp
                    {spec.out, spec.in},
                    spec.stage == Stage::kEmbedding ? 1.0f : deviation});
     if (spec.bias) out.push_back({path + ".bias", DType::kBF16, {spec.out}, 0.02f});
+    if (spec.bias && spec.stage == Stage::kRouter) {
+      out.back().skew = static_cast<float>(router_skew);
+    }
     return;
   }
   const int64_t experts = spec.experts;
@@ -171,7 +159,12 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
   const bool mxfp4 = json.contains("quantization_config") &&
                      json["quantization_config"]["quant_method"] == "mxfp4";
   std::vector<SynthTensor> tensors;
-  for (const LinearSpec& spec : table.linears) add_linear(table, spec, mxfp4, tensors);
+  for (const LinearSpec& spec : table.linears) {
+    if (spec.stage == Stage::kRouter && !spec.bias && options.router_skew > 0) {
+      return unsupported("the router of {} has no bias by which it could be skewed", preset->name);
+    }
+    add_linear(table, spec, mxfp4, options.router_skew, tensors);
+  }
   for (const PlainTensorSpec& plain : table.plain) {
     const bool norm = plain.name.find("norm") != std::string::npos;
     tensors.push_back({table.prefixes.front() + plain.name, DType::kBF16, plain.shape,
@@ -179,61 +172,16 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
   }
   LK_RETURN_IF_ERROR(write_random_safetensors(folder, "model", tensors, options.seed,
                                               options.shard_bytes, options.progress));
-  LK_RETURN_IF_ERROR(write_text(folder + "/generation_config.json", generation.dump(1)));
-  LK_RETURN_IF_ERROR(write_text(folder + "/tokenizer.json", byte_tokenizer(json, generation)));
-  LK_RETURN_IF_ERROR(write_text(folder + "/chat_template.jinja",
-                                "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + "
-                                "'\\n' }}{%- endfor -%}{{ 'assistant: ' }}"));
-  // Last, so that a folder with a config is a whole one.
-  return write_text(folder + "/config.json", json.dump(1));
-}
-
-Status synthesize_adapter(const std::string& folder, const LinearTable& table,
-                          const SynthAdapterOptions& options) {
-  if (options.rank < 1)
-    return invalid("an adapter's rank must be at least 1, not {}", options.rank);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return invalid("cannot make {}: {}", folder, error.message());
-  std::vector<SynthTensor> tensors;
-  std::set<std::string> modules, parameters;
-  for (const LinearSpec& spec : table.linears) {
-    const bool attention = spec.stage == Stage::kQuery || spec.stage == Stage::kKey ||
-                           spec.stage == Stage::kValue || spec.stage == Stage::kAttentionOut;
-    const bool expert = spec.experts > 0;
-    if (!(attention && options.attention) && !(expert && options.experts)) continue;
-    std::string path = "base_model.model." + full_name(table, spec.path());
-    const std::string leaf = path.substr(path.rfind('.') + 1);
-    const int64_t rows = int64_t{options.rank} * (expert ? spec.experts : 1);
-    if (expert) {
-      // PEFT nests the wrappers of a module's parameters; the first registered is the inner one.
-      path.resize(path.rfind('.'));
-      parameters.insert("mlp.experts." + leaf);
-      if (spec.stage == Stage::kExpertUp) path += ".base_layer";
-    } else {
-      modules.insert(leaf);
-    }
-    tensors.push_back({path + ".lora_A.weight",
-                       DType::kBF16,
-                       {rows, spec.in},
-                       1.0f / std::sqrt(static_cast<float>(spec.in))});
-    tensors.push_back({path + ".lora_B.weight", DType::kBF16, {spec.out, rows}, 0.02f});
-  }
   LK_RETURN_IF_ERROR(
-      write_random_safetensors(folder, "adapter_model", tensors, options.seed, UINT64_MAX, {}));
-  const OrderedJson config = {{"peft_type", "LORA"},
-                              {"peft_version", "0.21.0"},
-                              {"task_type", "CAUSAL_LM"},
-                              {"base_model_name_or_path", nullptr},
-                              {"r", options.rank},
-                              {"lora_alpha", options.alpha},
-                              {"use_rslora", false},
-                              {"bias", "none"},
-                              {"target_modules", modules},
-                              {"target_parameters", parameters},
-                              {"rank_pattern", OrderedJson::object()},
-                              {"alpha_pattern", OrderedJson::object()}};
-  return write_text(folder + "/adapter_config.json", config.dump(1));
+      write_text_file(folder + "/generation_config.json", generation.dump(1) + "\n"));
+  LK_RETURN_IF_ERROR(
+      write_text_file(folder + "/tokenizer.json", byte_tokenizer(json, generation) + "\n"));
+  LK_RETURN_IF_ERROR(
+      write_text_file(folder + "/chat_template.jinja",
+                      "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + "
+                      "'\\n' }}{%- endfor -%}{{ 'assistant: ' }}\n"));
+  // Last, so that a folder with a config is a whole one.
+  return write_text_file(folder + "/config.json", json.dump(1) + "\n");
 }
 
 }  // namespace lk

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/linear_table.h"
@@ -15,6 +16,9 @@ struct SynthOptions {
   std::string preset;  // a published model: names in synth_presets()
   int layers = 0;      // keep this many layers; 0: all
   uint64_t seed = 0;
+  // 0: tokens spread evenly over the experts. Otherwise the expert at place k of a random order of
+  // each layer's is e^-(router_skew ln(1 + k)) = (1 + k)^-router_skew times as likely as the first.
+  double router_skew = 0;
   uint64_t shard_bytes = uint64_t{5} << 30;
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes; may be empty
 };
@@ -30,12 +34,16 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
 struct SynthAdapterOptions {
   int rank = 16;
   double alpha = 32;
-  bool attention = true, experts = true;
+  // What is adapted: "attention", "experts", "router", "head", "embedding", "all", or a module's
+  // name as PEFT's target_modules has it (the end of its path).
+  std::vector<std::string> targets = {"attention", "experts"};
   uint64_t seed = 0;
 };
 
-// Writes a PEFT folder with random A and B for the linears of `table`, experts as 3-D
-// target_parameters.
+// Writes a PEFT folder (made if absent) with random A and B for the linears of `table`, experts as
+// 3-D target_parameters where the architecture has them so. A and B are of such size that an
+// adapter adds about a tenth to what its linear gives. Errors: a target that names no linear, a
+// folder that holds an adapter already, I/O.
 Status synthesize_adapter(const std::string& folder, const LinearTable& table,
                           const SynthAdapterOptions& options);
 

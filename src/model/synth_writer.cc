@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <cstring>
 #include <numbers>
+#include <numeric>
 
-#include "base/json.h"
 #include "base/numeric.h"
+#include "checkpoint/safetensors_writer.h"
 
 namespace lk {
 namespace {
@@ -73,42 +71,19 @@ void fill(const SynthTensor& tensor, SplitMix& random, std::string& chunk) {
   }
 }
 
-uint64_t tensor_bytes(const SynthTensor& t) {
-  return TensorView{nullptr, t.dtype, t.shape}.bytes();
-}
-
-Status write_shard(const std::string& path, const SynthTensor* begin, const SynthTensor* end,
-                   uint64_t seed, const std::function<void(uint64_t)>& wrote) {
-  OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
-  uint64_t offset = 0;
-  for (const SynthTensor* t = begin; t != end; ++t) {
-    const uint64_t bytes = tensor_bytes(*t);
-    header[t->name] = {{"dtype", dtype_name(t->dtype)},
-                       {"shape", t->shape},
-                       {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
+// Lowers the values of a (small) tensor that lies whole in `bytes`.
+void lower_by_place(float skew, SplitMix& random, std::string& bytes) {
+  const size_t count = bytes.size() / sizeof(uint16_t);
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
+  for (size_t k = 0; k < count; ++k) {
+    char* at = bytes.data() + order[k] * sizeof(uint16_t);
+    uint16_t value;
+    std::memcpy(&value, at, sizeof(value));
+    value = f32_to_bf16(bf16_to_f32(value) - skew * std::log1p(static_cast<float>(k)));
+    std::memcpy(at, &value, sizeof(value));
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  const uint64_t size = text.size();
-  file.write(reinterpret_cast<const char*>(&size), sizeof(size));
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  std::string chunk;
-  for (const SynthTensor* t = begin; t != end; ++t) {
-    SplitMix random{stream_seed(seed, t->name)};
-    for (uint64_t left = tensor_bytes(*t); left > 0;) {
-      chunk.resize(std::min<uint64_t>(left, uint64_t{8} << 20));
-      fill(*t, random, chunk);
-      file.write(chunk.data(), static_cast<std::streamsize>(chunk.size()));
-      if (!file) return fail(ErrorKind::kResource, "cannot write {}: is the disk full?", path);
-      left -= chunk.size();
-      wrote(chunk.size());
-    }
-  }
-  file.close();
-  if (!file) return fail(ErrorKind::kResource, "cannot write {}: is the disk full?", path);
-  return {};
 }
 
 }  // namespace
@@ -117,37 +92,25 @@ Status write_random_safetensors(const std::string& folder, const std::string& st
                                 const std::vector<SynthTensor>& tensors, uint64_t seed,
                                 uint64_t shard_bytes,
                                 const std::function<void(uint64_t, uint64_t)>& progress) {
-  uint64_t total = 0, done = 0;
-  for (const SynthTensor& t : tensors) total += tensor_bytes(t);
-  std::vector<size_t> starts = {0};
-  uint64_t in_shard = 0;
+  std::vector<DeclaredTensor> declared;
+  for (const SynthTensor& t : tensors) declared.push_back({t.name, t.dtype, t.shape});
+  LK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                      SafetensorsWriter::create(folder, stem, declared, shard_bytes));
+  uint64_t done = 0;
+  std::string chunk;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t bytes = tensor_bytes(tensors[i]);
-    if (in_shard > 0 && in_shard + bytes > shard_bytes) {
-      starts.push_back(i);
-      in_shard = 0;
+    SplitMix random{stream_seed(seed, tensors[i].name)};
+    const uint64_t bytes = declared[i].bytes();
+    for (uint64_t at = 0; at < bytes; at += chunk.size()) {
+      chunk.resize(std::min<uint64_t>(bytes - at, uint64_t{8} << 20));
+      fill(tensors[i], random, chunk);
+      if (tensors[i].skew > 0) lower_by_place(tensors[i].skew, random, chunk);
+      LK_RETURN_IF_ERROR(writer.write(i, at, std::as_bytes(std::span(chunk))));
+      done += chunk.size();
+      if (progress) progress(done, writer.total_bytes());
     }
-    in_shard += bytes;
   }
-  const size_t shards = starts.size();
-  OrderedJson map = OrderedJson::object();
-  for (size_t s = 0; s < shards; ++s) {
-    const std::string name =
-        shards == 1 ? stem + ".safetensors"
-                    : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, s + 1, shards);
-    const size_t end = s + 1 < shards ? starts[s + 1] : tensors.size();
-    for (size_t i = starts[s]; i < end; ++i) map[tensors[i].name] = name;
-    LK_RETURN_IF_ERROR(write_shard(folder + "/" + name, &tensors[starts[s]], tensors.data() + end,
-                                   seed, [&](uint64_t n) {
-                                     done += n;
-                                     if (progress) progress(done, total);
-                                   }));
-  }
-  if (shards == 1) return {};
-  std::ofstream index(folder + "/" + stem + ".safetensors.index.json");
-  index << OrderedJson{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(1) << "\n";
-  if (!index) return fail(ErrorKind::kResource, "cannot write the index of {}", folder);
-  return {};
+  return writer.finish();
 }
 
 }  // namespace lk

@@ -13,16 +13,17 @@ namespace lk {
 
 // How a random tensor's values are drawn.
 struct SynthTensor {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::kBF16;
-  Shape shape;
+  Shape shape = {};
   float deviation = 0;  // of normal values (BF16)
   float mean = 0;
   bool bytes = false;  // U8: uniform bytes; false: scales around `scale_byte`
   int scale_byte = 0;
+  float skew = 0;  // the element at place k of a random order is lowered by skew x ln(1 + k) (BF16)
 };
 
-// Writes model.safetensors, or shards with an index where the sum is over `shard_bytes`.
+// Writes <stem>.safetensors, or shards with an index where the sum is over `shard_bytes`.
 Status write_random_safetensors(const std::string& folder, const std::string& stem,
                                 const std::vector<SynthTensor>& tensors, uint64_t seed,
                                 uint64_t shard_bytes,

@@ -40,6 +40,7 @@ class Matcher {
 
   Result<StoredModel> match() {
     StoredModel model;
+    model.prefix = prefix_;
     for (const LinearSpec& spec : table_.linears) {
       LK_ASSIGN_OR_RETURN(StoredLinear linear, match_linear(spec, model));
       model.linears.push_back(std::move(linear));

@@ -15,6 +15,7 @@ namespace lk {
 struct StoredModel {
   std::vector<StoredLinear> linears;  // same order as table.linears
   std::vector<TensorView> plain;      // same order as table.plain
+  std::string prefix;                 // root prefix of the checkpoint's names
   std::vector<std::string> warnings;  // e.g. the config's quantization says otherwise
 };
 

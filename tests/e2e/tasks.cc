@@ -1,0 +1,87 @@
+#include "tests/e2e/tasks.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/session.h"
+
+namespace lk::test {
+namespace {
+
+std::string stripped(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first == std::string::npos
+             ? ""
+             : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+}  // namespace
+
+std::vector<TaskRow> read_task(const std::string& task, int rows) {
+  const std::string command =
+      "xz -dc '" + std::string(LK_SOURCE_DIR) + "/tests/data/tasks/" + task + ".jsonl.xz'";
+  FILE* pipe = popen(command.c_str(), "r");
+  std::vector<TaskRow> out;
+  char line[1 << 14];
+  while (pipe && fgets(line, sizeof line, pipe)) {
+    const Json row = Json::parse(line);
+    if (static_cast<int>(out.size()) < rows) out.push_back({row["q"], row["a"]});
+  }
+  if (pipe) pclose(pipe);
+  return out;
+}
+
+const std::map<std::string, int>& reference_scores() {
+  static const std::map<std::string, int> scores = {{"json", 299}, {"math", 282}, {"sql", 299}};
+  return scores;
+}
+
+Result<std::map<std::string, int>> count_right(const std::string& model, int rows, int base_rows) {
+  RunOptions options;
+  options.model.model = model;
+  const std::string adapters = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/";
+  for (const auto& [task, right] : reference_scores())
+    options.model.lora.push_back(task + "=" + adapters + task);
+  LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));
+  Engine& engine = session->engine();
+  struct Asked {
+    std::string key, answer, text;
+  };
+  std::map<RequestId, Asked> requests;
+  const auto submit = [&](const std::string& adapter, const std::string& task,
+                          const TaskRow& row) -> Status {
+    Request request;
+    LK_ASSIGN_OR_RETURN(request.adapter, session->adapter(adapter));
+    const OrderedJson message = {{"role", "user"}, {"content", row.question}};
+    LK_ASSIGN_OR_RETURN(request.prompt,
+                        session->encode_chat(OrderedJson::array({message}), nullptr, nullptr));
+    request.max_tokens = 80;
+    LK_ASSIGN_OR_RETURN(const RequestId id, engine.submit(std::move(request)));
+    requests[id] = {adapter + "/" + task, row.answer, ""};
+    return {};
+  };
+  std::map<std::string, std::vector<TaskRow>> tasks;
+  for (const auto& [task, right] : reference_scores()) tasks[task] = read_task(task, rows);
+  for (int i = 0; i < rows; ++i) {
+    for (const auto& [task, list] : tasks) {
+      if (static_cast<size_t>(i) >= list.size()) {
+        return invalid("task {} has only {} rows", task, list.size());
+      }
+      LK_RETURN_IF_ERROR(submit(task, task, list[static_cast<size_t>(i)]));
+      if (i < base_rows) {
+        LK_RETURN_IF_ERROR(submit("base", task, list[static_cast<size_t>(i)]));
+      }
+    }
+  }
+  std::vector<TokenEvent> events;
+  while (!engine.idle()) {
+    events.clear();
+    engine.step(events);
+    for (const TokenEvent& event : events) requests[event.request].text += event.text;
+  }
+  std::map<std::string, int> right;
+  for (const auto& [id, asked] : requests) right[asked.key] += stripped(asked.text) == asked.answer;
+  return right;
+}
+
+}  // namespace lk::test

@@ -1,0 +1,128 @@
+// Adapters that are made up: PEFT's layout for every target, and that they load, whole.
+#include "model/synth.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_reader.h"
+#include "model/archs.h"
+#include "model/synth_writer.h"
+#include "tests/checkpoint/safetensors_writer.h"
+#include "tests/model/harness.h"
+
+namespace lk::test {
+namespace {
+
+LinearTable tiny_table() {
+  const HfConfig config = *HfConfig::read(model_folder());
+  return *(*find_arch(config.model_type()))->table(config);
+}
+
+struct Made {
+  explicit Made(std::vector<std::string> targets, int rank = 3, uint64_t seed = 1)
+      : table(tiny_table()) {
+    SynthAdapterOptions options;
+    options.rank = rank;
+    options.alpha = 2 * rank;
+    options.targets = std::move(targets);
+    options.seed = seed;
+    status = synthesize_adapter(folder.path(), table, options);
+  }
+  Result<std::shared_ptr<const Adapter>> load() const {
+    return load_peft_adapter(folder.path(), "made", table, {});
+  }
+  std::map<std::string, TensorView> tensors() const {
+    return SafetensorsReader::open(folder.path() + "/adapter_model.safetensors")->tensors();
+  }
+  Json config() const { return *read_json_file(folder.path() + "/adapter_config.json"); }
+
+  LinearTable table;
+  TempFolder folder;
+  Status status;
+};
+
+TEST(SynthAdapter, EveryTargetLoads) {
+  for (const std::vector<std::string>& targets : std::vector<std::vector<std::string>>{
+           {"attention"},
+           {"experts"},
+           {"router"},
+           {"head"},
+           {"embedding"},
+           {"all"},
+           {"q_proj", "v_proj"},
+           {"gate_up_proj"},
+           {"down_proj"},
+           {"mlp.experts.down_proj"},
+           {"layers.3.mlp.experts.down_proj", "layers.1.self_attn.o_proj"},
+           {"attention", "experts"}}) {
+    const Made made(targets);
+    ASSERT_TRUE(made.status) << made.status.error().message;
+    const auto adapter = made.load();
+    ASSERT_TRUE(adapter) << targets[0] << ": " << adapter.error().message;
+    // Of a square matrix alone the version says which side A is on.
+    for (const std::string& warning : (*adapter)->warnings) {
+      EXPECT_NE(warning.find("square expert matrices"), std::string::npos) << warning;
+    }
+  }
+}
+
+TEST(SynthAdapter, NestsWrappersAsPeftDoes) {
+  const auto both = Made({"experts"}).tensors();
+  const std::string experts = "base_model.model.model.layers.2.mlp.experts.";
+  EXPECT_EQ(both.at(experts + "base_layer.lora_A.weight").shape, (Shape{16 * 3, 192}));
+  EXPECT_EQ(both.at(experts + "base_layer.lora_B.weight").shape, (Shape{384, 16 * 3}));
+  EXPECT_EQ(both.at(experts + "lora_B.weight").shape, (Shape{192, 16 * 3}));
+  const Made up({"gate_up_proj"});
+  EXPECT_EQ(up.tensors().at(experts + "lora_B.weight").shape, (Shape{384, 16 * 3}));
+  EXPECT_EQ(up.config()["target_parameters"], Json::array({"mlp.experts.gate_up_proj"}));
+  EXPECT_TRUE(up.config()["target_modules"].empty());
+  const Made one({"layers.1.self_attn.o_proj"});
+  EXPECT_EQ(one.config()["target_modules"], Json::array({"layers.1.self_attn.o_proj"}));
+  EXPECT_EQ(one.tensors().size(), 2u);
+  const Made rest({"router", "embedding"});
+  EXPECT_EQ(rest.config()["target_parameters"], Json::array({"mlp.router.weight"}));
+  EXPECT_EQ(rest.tensors().at("base_model.model.model.embed_tokens.lora_embedding_A").shape,
+            (Shape{3, 4096}));
+}
+
+TEST(SynthAdapter, SeedsAndNamesDecideTheValues) {
+  const auto bytes = [](const Made& made) {
+    return read_whole(made.folder.path() + "/adapter_model.safetensors");
+  };
+  EXPECT_EQ(bytes(Made({"attention"})), bytes(Made({"attention"})));
+  EXPECT_NE(bytes(Made({"attention"})), bytes(Made({"attention"}, 3, 2)));
+}
+
+TEST(SynthAdapter, BadOptionsAreRefused) {
+  EXPECT_ERROR(Made({"attention", "ffn"}).status,
+               "gpt_oss has no linear 'ffn'; targets are all, attention, experts, router, head, "
+               "embedding, down_proj");
+  EXPECT_ERROR(Made({"attention"}, 0).status, "rank must be at least 1");
+  EXPECT_ERROR(Made(std::vector<std::string>{}).status, "no targets");
+  const Made made({"attention"});
+  EXPECT_ERROR(synthesize_adapter(made.folder.path(), made.table, {}), "holds an adapter already");
+}
+
+// The router's bias of `synth --router-skew`.
+TEST(SynthWriter, SkewLowersElementsByTheirPlace) {
+  const TempFolder folder;
+  const SynthTensor tensor{.name = "router.bias", .shape = {128}, .deviation = 0.02f, .skew = 1.5f};
+  ASSERT_TRUE(write_random_safetensors(folder.path(), "model", {tensor}, 5, UINT64_MAX, {}));
+  const SafetensorsFile file = *SafetensorsFile::open(folder.path() + "/model.safetensors");
+  const TensorView& bias = file.tensors().at("router.bias");
+  std::vector<float> values;
+  for (int64_t i = 0; i < bias.elements(); ++i) values.push_back(load_f32(bias, i));
+  EXPECT_FALSE(std::is_sorted(values.rbegin(), values.rend()));  // the order is random
+  std::sort(values.rbegin(), values.rend());
+  for (size_t k = 0; k < values.size(); ++k) {
+    EXPECT_NEAR(values[k], -1.5 * std::log1p(static_cast<double>(k)), 0.12) << k;
+  }
+}
+
+}  // namespace
+}  // namespace lk::test
