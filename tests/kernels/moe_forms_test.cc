@@ -2,6 +2,7 @@
 // loops that quantize alike, against plain loops that do not quantize, and the proof that adapters
 // read unquantized activations at both seams.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <numeric>
 
@@ -234,6 +235,67 @@ TEST_P(MoeForms, BaseKeepsItsBitsBesideAdapters) {
             << backend->name << " " << format->name << " token " << t;
       }
       EXPECT_GT(without, 0);
+    }
+  }
+}
+
+// Expert widths that no tile divides, in memory that held something else: three times the same
+// bits, all of them numbers.
+TEST_P(MoeForms, L05_L06_L07_OddWidthsInDirtyMemory) {
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      double worst = 0;
+      for (const int64_t inner : {96, 160, 192, 320, 352, 360}) {
+        if (!has_width(*format, inner)) continue;
+        Rng rng(25);
+        Case c(rng, *format, {3, 2, 96, inner}, RowOrder::kInterleavedGateUp);
+        constexpr int kFew = 9;
+        ProductForm alike = backend->form;
+        alike.plain_loops = false;
+        const auto expected = c.run(*reference_, alike, kFew);
+        std::vector<float> first;
+        for (const int byte : {0x01, 0x80, 0x55}) {
+          // What malloc gives out and takes back is filled with the byte, or its complement.
+          mallopt(M_PERTURB, byte);
+          const std::unique_ptr<Kernels> kernels = GetParam().make(1);
+          const auto got = c.run(*kernels, backend->form, kFew);
+          mallopt(M_PERTURB, 0);
+          for (const float value : got) ASSERT_TRUE(std::isfinite(value)) << format->name;
+          if (first.empty()) first = got;
+          EXPECT_EQ(0, std::memcmp(got.data(), first.data(), got.size() * sizeof(float)))
+              << backend->name << " " << format->name << " width " << inner;
+        }
+        worst = std::max(worst, distance(first, expected));
+      }
+      EXPECT_LT(worst, GetParam().name == "avx512bf16" ? 4.6e-3 : 3e-3)
+          << backend->name << " " << format->name;
+    }
+  }
+}
+
+// Biases far larger than the products reach both seams, each once, and the routing weight is on
+// those of the second.
+TEST_P(MoeForms, L08_LargeBiasesOfExperts) {
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Rng rng(26);
+      Case c(rng, *format, {4, 2, 96, 96}, RowOrder::kStackedGateUp);
+      for (RandomLinear* linear : {&c.up, &c.down}) {
+        for (uint16_t& bias : linear->bias) bias = f32_to_bf16(10 * bf16_to_f32(bias));
+      }
+      const auto expected = c.run(*reference_, {}, Case::kTokens);
+      const auto with = c.run(*fast_, backend->form, Case::kTokens);
+      EXPECT_LT(distance(with, expected), tolerance(*backend, GetParam().name))
+          << backend->name << " " << format->name;
+      for (RandomLinear* linear : {&c.up, &c.down}) {
+        const std::vector<uint16_t> kept = linear->bias;
+        std::fill(linear->bias.begin(), linear->bias.end(), uint16_t{0});
+        const auto without = c.run(*fast_, backend->form, Case::kTokens);
+        EXPECT_GT(distance(without, expected), 0.1) << backend->name << " " << format->name;
+        linear->bias = kept;
+      }
     }
   }
 }
