@@ -232,7 +232,8 @@ TEST(BugCases, D07_D09_BasesInOtherFormats) {
                            "someone/gpt-oss-20b-GPTQ", "unsloth/gpt-oss-20b-BF16",
                            "nvidia/gpt-oss-20b-NVFP4", "RedHatAI/gpt-oss-20b-FP8-dynamic"}) {
     AdapterFiles files = query();
-    files.config = config_with(fmt::format(R"("base_model_name_or_path": "{}")", base));
+    files.config = config_with(
+        fmt::format(R"("r": 2, "lora_alpha": 4, "base_model_name_or_path": "{}")", base));
     const auto adapter = loaded(files);
     ASSERT_TRUE(adapter) << base;
     EXPECT_EQ(adapter->identity, identity) << base;

@@ -239,30 +239,32 @@ TEST_P(MoeForms, BaseKeepsItsBitsBesideAdapters) {
   }
 }
 
-// Expert widths that no tile divides, in memory that held something else: three times the same
-// bits, all of them numbers.
+// Expert widths that no tile divides, in memory that held something else (what malloc gives out,
+// and the kernels' own, after a larger layer without a number in it): three times the same bits,
+// all of them numbers.
 TEST_P(MoeForms, L05_L06_L07_OddWidthsInDirtyMemory) {
   for (const Format* format : all_formats()) {
     if (!is_quantized(*format)) continue;
     for (const MoeBackend* backend : backends_of(*format)) {
+      Rng rng(25);
+      Case dirt(rng, *format, {3, 2, 160, 512}, RowOrder::kInterleavedGateUp);
+      std::fill(dirt.x.begin(), dirt.x.end(), std::nanf(""));
       double worst = 0;
       for (const int64_t inner : {96, 160, 192, 320, 352, 360}) {
         if (!has_width(*format, inner)) continue;
-        Rng rng(25);
         Case c(rng, *format, {3, 2, 96, inner}, RowOrder::kInterleavedGateUp);
         constexpr int kFew = 9;
         ProductForm alike = backend->form;
         alike.plain_loops = false;
         const auto expected = c.run(*reference_, alike, kFew);
         std::vector<float> first;
-        for (const int byte : {0x01, 0x80, 0x55}) {
-          // What malloc gives out and takes back is filled with the byte, or its complement.
-          mallopt(M_PERTURB, byte);
-          const std::unique_ptr<Kernels> kernels = GetParam().make(1);
-          const auto got = c.run(*kernels, backend->form, kFew);
+        for (int time = 0; time < 3; ++time) {
+          mallopt(M_PERTURB, 0x80 + time);
+          if (time > 0) dirt.run(*fast_, backend->form, Case::kTokens);
+          const auto got = c.run(*fast_, backend->form, kFew);
           mallopt(M_PERTURB, 0);
           for (const float value : got) ASSERT_TRUE(std::isfinite(value)) << format->name;
-          if (first.empty()) first = got;
+          if (time == 0) first = got;
           EXPECT_EQ(0, std::memcmp(got.data(), first.data(), got.size() * sizeof(float)))
               << backend->name << " " << format->name << " width " << inner;
         }
