@@ -106,6 +106,7 @@ TEST_P(StartMatrix, D02_L04_AnswersOrIsRefusedInASentence) {
 TEST_P(StartMatrix, InspectShowsTheTable) {
   const MadeFormat& format = GetParam();
   const OrderedJson report = inspected(small_model_in(format));
+  EXPECT_TRUE(report["warnings"].empty()) << report["warnings"].dump();
   ASSERT_EQ(report["moe"].size(), 1u);
   const OrderedJson& group = report["moe"][0];
   EXPECT_EQ(group["up_format"], format.name);
@@ -206,7 +207,7 @@ TEST(MixedPrecision, LayerGroupsChooseForThemselves) {
   }
 }
 
-// Given at the start, as many adapters as anybody has: each answers as it does alone.
+// As many adapters given at the start as anybody has: each answers as it does among fewer.
 TEST(ManyAdapters, M09_ThirtyTwoAtTheStart) {
   constexpr int kMost = 32;
   const TempFolder folder;

@@ -3,6 +3,7 @@
 // plain loops over the same weights decoded, and models of sizes that kernels do not like.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -50,28 +51,35 @@ void bind_parts(Model& model) {
   }
 }
 
-// One prompt and answer of "sql" on the base and on each part.
+// The beginning of a prompt of "sql" on the base and on each part.
 std::vector<Sequence> sequences_on_parts() {
   for (const ReferenceCase& c : reference_cases()) {
     if (c.adapter != "sql") continue;
+    std::vector<int32_t> tokens = c.tokens();
+    tokens.resize(std::min<size_t>(tokens.size(), 20));
     std::vector<Sequence> sequences;
-    for (int slot = -1; slot < kPartCount; ++slot) sequences.push_back({c.tokens(), slot});
+    for (int slot = -1; slot < kPartCount; ++slot) sequences.push_back({tokens, slot});
     return sequences;
   }
   throw std::runtime_error("no case of sql");
 }
 
-// Log-probabilities that sequence `i` gives to what the reference finds likely, minus those of the
-// base: what the adapter does, without what quantizing the base does.
-std::vector<double> shift(const std::vector<SequenceRun>& runs, size_t i, int vocab) {
+// Of every token at every place.
+std::vector<double> logprobs(const SequenceRun& run, int vocab) {
   std::vector<double> all;
-  const size_t tokens = runs[i].logits.size() / static_cast<size_t>(vocab);
-  for (size_t t = 0; t < tokens; ++t) {
-    const auto with = log_softmax(&runs[i].logits[t * vocab], vocab);
-    const auto without = log_softmax(&runs[0].logits[t * vocab], vocab);
-    for (int v = 0; v < vocab; ++v) all.push_back(with[v] - without[v]);
+  for (size_t t = 0; t < run.logits.size() / static_cast<size_t>(vocab); ++t) {
+    const auto row = log_softmax(&run.logits[t * vocab], vocab);
+    all.insert(all.end(), row.begin(), row.end());
   }
   return all;
+}
+
+// What the adapter of sequence `i` does, without what quantizing the base does.
+std::vector<double> shift(const std::vector<SequenceRun>& runs, size_t i, int vocab) {
+  std::vector<double> with = logprobs(runs[i], vocab);
+  const std::vector<double> without = logprobs(runs[0], vocab);
+  for (size_t k = 0; k < with.size(); ++k) with[k] -= without[k];
+  return with;
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -86,84 +94,60 @@ double mean_difference(const std::vector<double>& a, const std::vector<double>& 
   return mean_of(difference);
 }
 
-class BugCases : public testing::TestWithParam<MadeFormat> {
- protected:
-  // Plain loops over the weights decoded to float32, once for each format.
-  static const std::vector<SequenceRun>& plain_runs(const MadeFormat& format) {
-    static std::map<std::string, std::vector<SequenceRun>> all;
-    std::vector<SequenceRun>& runs = all[format.name];
-    if (runs.empty()) {
-      const TempFolder folder;
-      write_decoded(small_model_in(format), folder.path() + "/f32");
-      const auto model = load_folder(folder.path() + "/f32", "reference");
-      bind_parts(*model);
-      runs = run(*model, sequences_on_parts());
-    }
-    return runs;
-  }
-  // The names of backends that take the format on the default kernels.
-  static std::vector<std::string> backends(const MadeFormat& format) {
-    std::vector<std::string> names;
-    for (const MoeBackend& backend : moe_backends()) {
-      ModelOptions options;
-      options.moe.backend = std::string(backend.name);
-      if (Model::load(small_model_in(format), options)) names.emplace_back(backend.name);
-    }
-    return names;
-  }
-  // What adapting `part` does on every backend, as a share of what it should do, mean over all
-  // log-probabilities.
-  static void expect_shift(const MadeFormat& format, std::initializer_list<Part> parts) {
-    const auto& expected = plain_runs(format);
-    for (const std::string& backend : backends(format)) {
-      const auto model = load_folder(small_model_in(format), "", backend);
-      bind_parts(*model);
-      const int vocab = model->info().vocab;
-      const auto runs = run(*model, sequences_on_parts(), {.forced = &expected});
-      for (const Part part : parts) {
-        const size_t i = 1 + static_cast<size_t>(part);
-        const auto want = shift(expected, i, vocab), got = shift(runs, i, vocab);
-        ASSERT_GT(mean_of(want), 0.05);
-        const double share = mean_difference(got, want) / mean_of(want);
-        fmt::print("{} on {}, part {}: shift {:.3f}, off by {:.5f} of it\n", format.name, backend,
-                   i, mean_of(want), share);
-        const bool rounds = backend != "cpu-w16" && backend != "reference";
-        EXPECT_LT(share, rounds ? 0.1 : 1e-4) << format.name << " on " << backend;
-      }
-    }
-  }
-};
-
-TEST_P(BugCases, D01_B07_ExpertsOnAQuantizedBase) {
-  expect_shift(GetParam(), {Part::kExperts, Part::kBoth});
-}
-
-TEST_P(BugCases, D03_B07_AttentionAloneOnAQuantizedMoe) {
-  expect_shift(GetParam(), {Part::kAttention});
-}
-
-// The base's attention is quantized as well: its linears' adapters read unquantized activations.
-TEST_P(BugCases, D05_AttentionThatIsQuantizedToo) {
-  const MadeFormat& format = GetParam();
-  const Checkpoint checkpoint = *Checkpoint::open(small_model_in(format));
-  const bool plain =
-      checkpoint.find("model.layers.0.self_attn.q_proj.weight")->dtype == DType::kBF16;
-  EXPECT_EQ(plain, !format.quantizes_attention);
-  if (plain) GTEST_SKIP() << "attention of " << format.name << " is bf16";
-  // Adapter against adapter alone would pass on a base that is wrong: here the whole counts.
-  const auto& expected = plain_runs(format);
-  const auto model = load_folder(small_model_in(format));
+// Plain loops over the weights of `format` decoded to float32.
+std::vector<SequenceRun> plain_runs(const MadeFormat& format) {
+  const TempFolder folder;
+  write_decoded(small_model_in(format), folder.path() + "/f32");
+  const auto model = load_folder(folder.path() + "/f32", "reference");
   bind_parts(*model);
-  const auto runs = run(*model, sequences_on_parts(), {.forced = &expected});
-  const int vocab = model->info().vocab;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    double largest = 0;
-    for (size_t t = 0; t < runs[i].logits.size() / vocab; ++t) {
-      const auto want = log_softmax(&expected[i].logits[t * vocab], vocab);
-      const auto got = log_softmax(&runs[i].logits[t * vocab], vocab);
-      for (int v = 0; v < vocab; ++v) largest = std::max(largest, std::abs(want[v] - got[v]));
+  return run(*model, sequences_on_parts());
+}
+
+// The names of backends that take the format on the default kernels.
+std::vector<std::string> backends_of(const MadeFormat& format) {
+  std::vector<std::string> names;
+  for (const MoeBackend& backend : moe_backends()) {
+    const Element element =
+        format.quantizes_experts ? format.target->stored->element : Element::kBF16;
+    if (std::find(backend.elements.begin(), backend.elements.end(), element) !=
+        backend.elements.end())
+      names.emplace_back(backend.name);
+  }
+  return names;
+}
+
+bool quantizes_attention(const std::string& folder) {
+  const Checkpoint checkpoint = *Checkpoint::open(folder);
+  const TensorView* weight = checkpoint.find("model.layers.0.self_attn.q_proj.weight");
+  return !weight || weight->dtype != DType::kBF16;
+}
+
+class BugCases : public testing::TestWithParam<MadeFormat> {};
+
+// What adapting attention (D03; where the base quantizes it, D05), experts (D01) and both does on
+// every backend, as a share of what it should do, mean over all log-probabilities.
+TEST_P(BugCases, B07_D01_D03_D05_AdaptersOnAQuantizedBase) {
+  const MadeFormat& format = GetParam();
+  EXPECT_EQ(quantizes_attention(small_model_in(format)), format.quantizes_attention);
+  const auto expected = plain_runs(format);
+  for (const std::string& backend : backends_of(format)) {
+    const auto model = load_folder(small_model_in(format), "", backend);
+    bind_parts(*model);
+    const int vocab = model->info().vocab;
+    const auto runs = run(*model, sequences_on_parts(), {.forced = &expected});
+    const bool rounds = backend != "cpu-w16" && backend != "reference";
+    for (size_t i = 1; i < runs.size(); ++i) {
+      const auto want = shift(expected, i, vocab), got = shift(runs, i, vocab);
+      ASSERT_GT(mean_of(want), 0.5);
+      const double share = mean_difference(got, want) / mean_of(want);
+      fmt::print("{} on {}, part {}: shift {:.3f}, off by {:.5f} of it\n", format.name, backend, i,
+                 mean_of(want), share);
+      // Rounded activations move base and adapter apart by what rounding does to the base alone.
+      EXPECT_LT(share, rounds ? 0.15 : 1e-4) << format.name << " on " << backend;
     }
-    EXPECT_LT(largest, 0.01) << format.name << " " << i;
+    // The base itself, or a wrong one would hide behind its difference.
+    const double whole = mean_difference(logprobs(runs[0], vocab), logprobs(expected[0], vocab));
+    EXPECT_LT(whole, rounds ? 0.2 : 1e-4) << format.name << " on " << backend;
   }
 }
 
