@@ -69,7 +69,7 @@ TEST_P(StartMatrix, D02_L04_AnswersOrIsRefusedInASentence) {
   const std::vector<ReferenceCase> cases = short_cases();
   const Sequence base = sequences_of(cases)[0], sql = sequences_of(cases)[1],
                  json = sequences_of(cases)[2];
-  int answered = 0;
+  std::map<std::string, double> means;  // by backend that answers
   for (const std::string& backend : every_backend()) {
     const auto off = load(folder, backend, false), on = load(folder, backend, true);
     ASSERT_EQ(off.has_value(), on.has_value()) << backend;
@@ -82,7 +82,6 @@ TEST_P(StartMatrix, D02_L04_AnswersOrIsRefusedInASentence) {
       EXPECT_EQ(on.error().message.find('\n'), std::string::npos);
       continue;
     }
-    ++answered;
     EXPECT_EQ((*off)->info().moe_plan, (*on)->info().moe_plan);
     const auto alone = run(**off, {base});
     EXPECT_TRUE(same_bits(run(**on, {base})[0].logits, alone[0].logits)) << backend;
@@ -98,9 +97,15 @@ TEST_P(StartMatrix, D02_L04_AnswersOrIsRefusedInASentence) {
     d.add(cases[1], mixed[2], (*on)->info().vocab);
     d.add(cases[2], mixed[0], (*on)->info().vocab);
     fmt::print("{} on {}: {}\n", format.name, backend, d.text());
-    EXPECT_LE(d.mean(), 0.2) << backend;
+    means[backend] = d.mean();
   }
-  EXPECT_GE(answered, 3);  // auto, cpu-w16, reference
+  ASSERT_GE(means.size(), 3u);  // auto, cpu-w16, reference
+  // What the format loses is plain loops' too; a backend may add what rounding activations does.
+  const bool four_bits =
+      format.quantizes_attention && format.target->stored->element == Element::kE2M1;
+  EXPECT_LE(means["reference"], four_bits ? 0.45 : 0.25);
+  for (const auto& [backend, mean] : means)
+    EXPECT_LE(mean, means["reference"] * 1.25 + 0.09) << backend;
 }
 
 TEST_P(StartMatrix, InspectShowsTheTable) {
@@ -211,7 +216,7 @@ TEST(MixedPrecision, LayerGroupsChooseForThemselves) {
 TEST(ManyAdapters, M09_ThirtyTwoAtTheStart) {
   constexpr int kMost = 32;
   const TempFolder folder;
-  RunOptions options;
+  lk::RunOptions options;
   options.model.model = model_folder();
   options.max_num_seqs = kMost;
   options.max_model_len = 256;
