@@ -34,6 +34,11 @@ lk::LinearTable small_table() {
        .out = kOut,
        .in = kIn,
        .names = {{layer + "self_attn.q_proj"}}},
+      {.stage = lk::Stage::kRouter,
+       .layer = 0,
+       .out = kOut,
+       .in = kIn,
+       .names = {{layer + "mlp.router"}}},
       {.stage = lk::Stage::kExpertUp,
        .layer = 0,
        .experts = kExperts,
@@ -118,7 +123,8 @@ const Form kForms[] = {
 
 std::string header_of(const Form& form) {
   Header header;
-  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.layers.0.mlp.router.weight", "lm_head.weight"})
     header.add_bf16(name, {kOut, kIn});
   const std::string layer = "model.layers.0.", experts = layer + "mlp.experts.";
   if (form.module) {

@@ -241,7 +241,8 @@ TEST(BugCases, D07_D09_BasesInOtherFormats) {
   // What training changed in the base itself does not go by the name, and is told.
   for (const char* init : {R"("loftq")", R"("pissa")"}) {
     AdapterFiles files = query();
-    files.config = config_with(fmt::format(R"("init_lora_weights": {})", init));
+    files.config =
+        config_with(fmt::format(R"("r": 2, "lora_alpha": 4, "init_lora_weights": {})", init));
     const auto adapter = loaded(files);
     ASSERT_EQ(adapter->warnings.size(), 1u) << init;
     EXPECT_NE(adapter->warnings[0].find("changed the base weights"), std::string::npos);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/moe_backends.h"
+#include "kernels/reference/quantize.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/select.h"
 #include "tests/kernels/op_case.h"
@@ -313,6 +314,22 @@ TEST_P(MoeForms, NanStaysNan) {
       const auto got = c.run(*fast_, backend->form, 2);
       EXPECT_TRUE(std::isnan(got[0])) << backend->name << " " << format->name;
       EXPECT_FALSE(std::isnan(got[c.shape.hidden])) << backend->name << " " << format->name;
+    }
+  }
+}
+
+// The largest of a group is rounded like any other, wherever between two powers of two it lies. The
+// plain loops' word counts: AgreesWithPlainLoops compares with them.
+TEST(E4m3Activations, NothingIsCut) {
+  for (const Format* format : all_formats()) {
+    if (format->element != Element::kE4M3) continue;
+    for (int step = 0; step <= 64; ++step) {
+      std::vector<float> x(128, 0.3f);
+      const float largest = 3.0f * (1.0f + static_cast<float>(step) / 64.0f);
+      x[5] = largest;
+      reference::quantize_activations(ActivationForm::kE4M3, *format, 0, 128, x.data());
+      EXPECT_NEAR(x[5], largest, largest / 16) << format->name;
+      EXPECT_NEAR(x[6], 0.3f, 0.3f / 16) << format->name;
     }
   }
 }
