@@ -26,8 +26,11 @@ inline constexpr int kInt8WeightGroup = 128;
 
 // How activations are scaled before they are rounded.
 struct ActivationScale {
-  int group = 0;              // consecutive channels that share a scale; 0: the whole row
-  bool power_of_two = false;  // E8M0: 2^(floor(log2 max|x|) - 8) (OCP MX 1.0, section 6.3)
+  int group = 0;  // consecutive channels that share a scale; 0: the whole row
+  // E8M0: the least 2^n under which no value is cut, as the tools that publish MXFP8 have it. (OCP
+  // MX 1.0, section 6.3, cuts where the largest is over 1.75 times a power of two, by up to an
+  // eighth: 2^(floor(log2 max|x|) - 8).)
+  bool power_of_two = false;
 };
 
 // Int8: as many channels as share a weight scale, 32 at most. E4M3: the weights' own groups, or the

@@ -140,13 +140,6 @@ Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
     }
     return {};
   }
-  if (quantized.empty()) {
-    // A copy turned back to plain weights, with the original's config.
-    model.warnings.push_back(
-        fmt::format("{} says that the model is quantized ({}), but no tensor is", recipe.file,
-                    recipe.method.substr(0, 60)));
-    return {};
-  }
   Complaint wrong_format, not_plain, not_quantized;
   for (const StoredLinear& linear : model.linears) {
     for (const StoredTensor& tensor : linear.tensors) {
@@ -171,6 +164,13 @@ Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
                                      linear.format->name));
       }
     }
+  }
+  if (quantized.empty() && (!recipe.complete || not_quantized.count > 0)) {
+    // A copy turned back to plain weights, with the original's config.
+    model.warnings.push_back(
+        fmt::format("{} says that the model is quantized ({}), but no tensor is", recipe.file,
+                    recipe.method.substr(0, 60)));
+    return {};
   }
   for (const Complaint& complaint : {wrong_format, not_plain, not_quantized}) {
     if (complaint.count > 0) {

@@ -2,6 +2,7 @@
 // docs/bug-cases.md gives them: each is applied right or refused with a sentence.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -97,6 +98,51 @@ TEST(BugCases, A11_AdapterNamesInsideTensorNames) {
   expect_refused(broken, {"q_proj"});
 }
 
+TEST(BugCases, B05_WrappersOfStackedExperts) {
+  const std::string experts = kLayer + "mlp.experts";
+  AdapterFiles attention = query();
+  attention.config = config_with(R"("r": 2, "lora_alpha": 4, "target_modules": ["q_proj"])");
+  AdapterFiles both = query();
+  both.config = config_with(
+      R"("r": 2, "lora_alpha": 4, "target_modules": ["q_proj"],
+         "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])");
+  both.add_pair(experts + ".base_layer", 3 * 2, 16, 24);
+  both.add_pair(experts, 3 * 2, 12, 16);
+  const auto adapter = loaded(both);
+  ASSERT_TRUE(adapter);
+  EXPECT_NE(adapter->identity, loaded(attention)->identity);
+  for (const Stage stage : {Stage::kQuery, Stage::kExpertUp, Stage::kExpertDown}) {
+    const AdapterModule* module = adapter->find(stage, 0);
+    ASSERT_TRUE(module) << stage_name(stage);
+    for (size_t e = 0; e < module->experts.size(); ++e) {
+      const std::vector<float> delta = dense_delta(*module, e);
+      EXPECT_TRUE(std::any_of(delta.begin(), delta.end(), [](float v) { return v != 0; }));
+    }
+  }
+}
+
+TEST(BugCases, B08_TheNamesOfNewBlocks) {
+  AdapterFiles files = query();
+  files.add_pair(kLayer + "mlp.router", 2, 16, 3);
+  const std::vector<std::string> unknown = {"mlp.shared_expert.up_proj", "mlp.shared_expert_gate",
+                                            "linear_attn.in_proj_qkvz"};
+  for (const std::string& module : unknown) files.add_pair(kLayer + module, 2, 16, 12);
+  const std::string message = refusal(files.load(kTable));
+  for (const std::string& module : unknown)
+    EXPECT_NE(message.find(kLayer + module + ".lora_A.weight"), std::string::npos) << message;
+  EXPECT_NE(message.find("6 tensors"), std::string::npos) << message;
+  for (const char* known : {"q_proj", "mlp.router"})
+    EXPECT_EQ(message.find(known), std::string::npos) << message;
+}
+
+TEST(BugCases, B09_OneAForAllExperts) {
+  AdapterFiles files;
+  files.config = config_with(R"("r": 2, "target_parameters": ["mlp.experts.down_proj"])");
+  files.add_random(kLayer + "mlp.experts.lora_A.weight", {2, 12});
+  files.add_random(kLayer + "mlp.experts.lora_B.weight", {16, 3 * 2});
+  expect_refused(files, {"mlp.experts.lora_A.weight", "shared by all 3 experts"});
+}
+
 TEST(BugCases, C01_RankStabilisedScale) {
   AdapterFiles files = query(16);
   files.config = config_with(R"("r": 16, "lora_alpha": 16, "use_rslora": true)");
@@ -177,6 +223,30 @@ TEST(BugCases, C10_OtherDimensions) {
   AdapterFiles files;
   files.add_pair(kQ, 2, 24, 32);
   expect_refused(files, {"lora_A.weight has shape [2, 24], expected [r, 16]"});
+}
+
+// The base that an adapter was trained on is told by its name alone, which decides nothing.
+TEST(BugCases, D07_D09_BasesInOtherFormats) {
+  const uint64_t identity = loaded(query())->identity;
+  for (const char* base : {"openai/gpt-oss-20b", "unsloth/gpt-oss-20b-unsloth-bnb-4bit",
+                           "someone/gpt-oss-20b-GPTQ", "unsloth/gpt-oss-20b-BF16",
+                           "nvidia/gpt-oss-20b-NVFP4", "RedHatAI/gpt-oss-20b-FP8-dynamic"}) {
+    AdapterFiles files = query();
+    files.config = config_with(
+        fmt::format(R"("r": 2, "lora_alpha": 4, "base_model_name_or_path": "{}")", base));
+    const auto adapter = loaded(files);
+    ASSERT_TRUE(adapter) << base;
+    EXPECT_EQ(adapter->identity, identity) << base;
+  }
+  // What training changed in the base itself does not go by the name, and is told.
+  for (const char* init : {R"("loftq")", R"("pissa")"}) {
+    AdapterFiles files = query();
+    files.config =
+        config_with(fmt::format(R"("r": 2, "lora_alpha": 4, "init_lora_weights": {})", init));
+    const auto adapter = loaded(files);
+    ASSERT_EQ(adapter->warnings.size(), 1u) << init;
+    EXPECT_NE(adapter->warnings[0].find("changed the base weights"), std::string::npos);
+  }
 }
 
 TEST(BugCases, O01_BrokenFolders) {

@@ -59,7 +59,7 @@ AdapterFiles expert_files(bool swapped, int64_t r, int64_t up = kUp, int64_t int
   return files;
 }
 
-TEST(Layout, RowsOfAAreExpertMajorAndColumnsOfBRankMajor) {
+TEST(Layout, B01_RowsOfAAreExpertMajorAndColumnsOfBRankMajor) {
   const LinearTable& table = kGptOss;
   const int64_t r = 2;
   AdapterFiles files;
@@ -92,7 +92,7 @@ TEST(Layout, RowsOfAAreExpertMajorAndColumnsOfBRankMajor) {
 }
 
 // The same delta written in both orientations: A' = B^T, B' = A^T.
-TEST(Layout, SwappedFilesGiveTheSameDelta) {
+TEST(Layout, B03_SwappedFilesGiveTheSameDelta) {
   const LinearTable& table = kGptOss;
   const int64_t r = 5;
   std::vector<float> in_side(static_cast<size_t>(kE * r * kHidden)),
@@ -155,7 +155,7 @@ TEST(Layout, SquareMatricesFollowTheirSibling) {
   }
 }
 
-TEST(Layout, SquareMatricesFollowTheVersion) {
+TEST(Layout, B03_SquareMatricesFollowTheVersion) {
   struct Row {
     NameForm form;
     const char* version;
@@ -369,7 +369,7 @@ TEST(Layout, DifferentScalesOfGateAndUpAreFolded) {
   EXPECT_EQ(folded->modules[0].experts[0].scale, 2.0f);
 }
 
-TEST(Layout, SomeExpertsOnlyStayWhereTheyAre) {
+TEST(Layout, B10_SomeExpertsOnlyStayWhereTheyAre) {
   const LinearTable& table = kGptOss;
   AdapterFiles files;
   files.add_pair(kExperts + ".gate_up_projs.2", 2, kHidden, kUp);

@@ -154,7 +154,7 @@ TEST(Refusal, ExpertShapes) {
   }
 }
 
-TEST(Refusal, PrivateLayouts) {
+TEST(Refusal, B06_PrivateLayouts) {
   AdapterFiles files = good();
   files.add_random(kExperts + ".lora_gate_and_up_A", {3, 16, 2});
   files.add_random(kExperts + ".lora_gate_and_up_B", {3, 2, 24});

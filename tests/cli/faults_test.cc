@@ -83,6 +83,32 @@ TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {
   expect_sentence(result, 1, "cannot write to standard output: File too large");
 }
 
+// A backend by name runs with adapters and without, or says what it lacks before anything is
+// loaded.
+TEST(Faults, ABackendThatCannotRunIsToldInASentence) {
+  const auto with = [](std::vector<std::string> more) {
+    std::vector<std::string> args = kAnswer;
+    args.insert(args.end(), more.begin(), more.end());
+    return run_lorikeet(args);
+  };
+  for (const std::vector<std::string>& lora :
+       {std::vector<std::string>{}, {"--lora", tiny_adapter("sql"), "--adapter", "sql"}}) {
+    const auto run_on = [&](const std::string& backend) {
+      std::vector<std::string> flags = {"--moe-backend", backend};
+      flags.insert(flags.end(), lora.begin(), lora.end());
+      return with(flags);
+    };
+    EXPECT_EQ(run_on("cpu-w4a8").code, 0);
+    EXPECT_EQ(run_on("auto").code, 0);
+    expect_sentence(run_on("cpu-w8a8"), 2, "cpu-w8a8 does not take mxfp4 weights");
+    expect_sentence(run_on("marlin"), 2, "there is no --moe-backend 'marlin'; known are auto, ");
+  }
+  expect_sentence(with({"--moe-backend", "cpu-w4a8", "--activations", "bf16"}), 2,
+                  "rounds activations to int8, and --activations bf16 forbids it");
+  expect_sentence(run_lorikeet({"inspect", tiny_model(), "--moe-backend", "cpu-w8a8"}), 2,
+                  "does not take mxfp4 weights");
+}
+
 #ifndef __SANITIZE_ADDRESS__  // it needs the address space
 TEST(Faults, TooLittleMemoryNamesWhatAndHowMuch) {
   const auto limited = [](const std::string& kib, std::vector<std::string> more) {

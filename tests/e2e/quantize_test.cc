@@ -40,7 +40,7 @@ const std::map<std::string, int>& before() {
 
 class Quantized : public testing::TestWithParam<const Target*> {};
 
-TEST_P(Quantized, LoadsAndItsAdaptersAnswerAsBefore) {
+TEST_P(Quantized, D09_LoadsAndItsAdaptersAnswerAsBefore) {
   const Target& target = *GetParam();
   const test::TempFolder folder;
   const std::string out = folder.path() + "/out";

@@ -2,12 +2,14 @@
 // loops that quantize alike, against plain loops that do not quantize, and the proof that adapters
 // read unquantized activations at both seams.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <numeric>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/moe_backends.h"
+#include "kernels/reference/quantize.h"
 #include "kernels/reference/reference_kernels.h"
 #include "kernels/select.h"
 #include "tests/kernels/op_case.h"
@@ -238,6 +240,69 @@ TEST_P(MoeForms, BaseKeepsItsBitsBesideAdapters) {
   }
 }
 
+// Expert widths that no tile divides, in memory that held something else (what malloc gives out,
+// and the kernels' own, after a larger layer without a number in it): three times the same bits,
+// all of them numbers.
+TEST_P(MoeForms, L05_L06_L07_OddWidthsInDirtyMemory) {
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Rng rng(25);
+      Case dirt(rng, *format, {3, 2, 160, 512}, RowOrder::kInterleavedGateUp);
+      std::fill(dirt.x.begin(), dirt.x.end(), std::nanf(""));
+      double worst = 0;
+      for (const int64_t inner : {96, 160, 192, 320, 352, 360}) {
+        if (!has_width(*format, inner)) continue;
+        Case c(rng, *format, {3, 2, 96, inner}, RowOrder::kInterleavedGateUp);
+        constexpr int kFew = 9;
+        ProductForm alike = backend->form;
+        alike.plain_loops = false;
+        const auto expected = c.run(*reference_, alike, kFew);
+        std::vector<float> first;
+        for (int time = 0; time < 3; ++time) {
+          mallopt(M_PERTURB, 0x80 + time);
+          if (time > 0) dirt.run(*fast_, backend->form, Case::kTokens);
+          const auto got = c.run(*fast_, backend->form, kFew);
+          mallopt(M_PERTURB, 0);
+          for (const float value : got) ASSERT_TRUE(std::isfinite(value)) << format->name;
+          if (time == 0) first = got;
+          EXPECT_EQ(0, std::memcmp(got.data(), first.data(), got.size() * sizeof(float)))
+              << backend->name << " " << format->name << " width " << inner;
+        }
+        worst = std::max(worst, distance(first, expected));
+      }
+      EXPECT_LT(worst, GetParam().name == "avx512bf16" ? 4.6e-3 : 3e-3)
+          << backend->name << " " << format->name;
+    }
+  }
+}
+
+// Biases far larger than the products reach both seams, each once, and the routing weight is on
+// those of the second.
+TEST_P(MoeForms, L08_LargeBiasesOfExperts) {
+  for (const Format* format : all_formats()) {
+    if (!is_quantized(*format)) continue;
+    for (const MoeBackend* backend : backends_of(*format)) {
+      Rng rng(26);
+      Case c(rng, *format, {4, 2, 96, 96}, RowOrder::kStackedGateUp);
+      for (RandomLinear* linear : {&c.up, &c.down}) {
+        for (uint16_t& bias : linear->bias) bias = f32_to_bf16(10 * bf16_to_f32(bias));
+      }
+      const auto expected = c.run(*reference_, {}, Case::kTokens);
+      const auto with = c.run(*fast_, backend->form, Case::kTokens);
+      EXPECT_LT(distance(with, expected), tolerance(*backend, GetParam().name))
+          << backend->name << " " << format->name;
+      for (RandomLinear* linear : {&c.up, &c.down}) {
+        const std::vector<uint16_t> kept = linear->bias;
+        std::fill(linear->bias.begin(), linear->bias.end(), uint16_t{0});
+        const auto without = c.run(*fast_, backend->form, Case::kTokens);
+        EXPECT_GT(distance(without, expected), 0.1) << backend->name << " " << format->name;
+        linear->bias = kept;
+      }
+    }
+  }
+}
+
 // A value that is no number must not become one by rounding.
 TEST_P(MoeForms, NanStaysNan) {
   Rng rng(24);
@@ -249,6 +314,22 @@ TEST_P(MoeForms, NanStaysNan) {
       const auto got = c.run(*fast_, backend->form, 2);
       EXPECT_TRUE(std::isnan(got[0])) << backend->name << " " << format->name;
       EXPECT_FALSE(std::isnan(got[c.shape.hidden])) << backend->name << " " << format->name;
+    }
+  }
+}
+
+// The largest of a group is rounded like any other, wherever between two powers of two it lies. The
+// plain loops' word counts: AgreesWithPlainLoops compares with them.
+TEST(E4m3Activations, NothingIsCut) {
+  for (const Format* format : all_formats()) {
+    if (format->element != Element::kE4M3) continue;
+    for (int step = 0; step <= 64; ++step) {
+      std::vector<float> x(128, 0.3f);
+      const float largest = 3.0f * (1.0f + static_cast<float>(step) / 64.0f);
+      x[5] = largest;
+      reference::quantize_activations(ActivationForm::kE4M3, *format, 0, 128, x.data());
+      EXPECT_NEAR(x[5], largest, largest / 16) << format->name;
+      EXPECT_NEAR(x[6], 0.3f, 0.3f / 16) << format->name;
     }
   }
 }

@@ -165,6 +165,9 @@ TEST(Recipe, Contradictions) {
                  "config.json names no quantization, but the tensors are mxfp4");
   expect_warning(plain(), R"({"quant_method": "mxfp4"})",
                  "config.json says that the model is quantized (mxfp4), but no tensor is");
+  const std::string kept = R"({"quant_method": "mxfp4", "modules_to_not_convert": ["layers.0.q")";
+  expect_warning(plain(), kept + "]}", "is quantized (mxfp4), but no tensor is");
+  expect_quiet(plain(), kept + R"(, "layers.0.up"]})");
   expect_error(plain(), R"({"quant_method": "secret"})",
                "quant_method \"secret\" is not supported; known are");
   expect_error(mxfp4_experts(), R"({"quant_method": "gptq", "bits": 4})", "\"gptq\"");

@@ -24,7 +24,9 @@ void round_to_int8(float* x, int64_t n) {
 float e4m3_scale(const float* x, int64_t n, bool power_of_two) {
   const float max = largest(x, n);
   if (!power_of_two || !(max > 0)) return max / 448.0f;
-  return std::ldexp(1.0f, std::max(std::ilogb(max) - 8, -126));
+  const int exponent = std::ilogb(max) - 8;  // 448 is 1.75 * 2^8
+  const bool cut = max > std::ldexp(448.0f, exponent);
+  return std::ldexp(1.0f, std::max(exponent + (cut ? 1 : 0), -126));
 }
 
 }  // namespace

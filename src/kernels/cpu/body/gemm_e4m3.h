@@ -27,7 +27,8 @@ inline float e4m3_scale(const float* x, int64_t count, bool power_of_two) {
   if (!power_of_two || !(largest > 0)) return largest / 448.0f;
   uint32_t bits;
   __builtin_memcpy(&bits, &largest, sizeof(bits));
-  const int exponent = static_cast<int>(bits >> 23) - 8;  // biased, of the scale
+  const bool cut = (bits & 0x7fffff) > 0x600000;                          // 448 is 1.75 * 2^8
+  const int exponent = static_cast<int>(bits >> 23) - 8 + (cut ? 1 : 0);  // biased, of the scale
   bits = static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23;
   float scale;
   __builtin_memcpy(&scale, &bits, sizeof(scale));
