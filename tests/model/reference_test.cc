@@ -65,8 +65,10 @@ TEST_P(FastRow, AgreesWithTheReference) {
   EXPECT_LE(free.mean(), rounds ? 0.015 : 0.01);
   EXPECT_LE(free.quantile(0.99), rounds ? 0.2 : 0.1);
   EXPECT_LE(forced.largest(), 0.25);
+  // Where it flips an expert, such a row may choose another token.
+  const auto& greedy = rounds ? replayed : runs;
   for (size_t i = 0; i < golden.cases.size(); ++i) {
-    EXPECT_EQ(first_greedy_difference(golden.cases[i], runs[i], vocab, rounds ? 0.5 : 0.2), -1)
+    EXPECT_EQ(first_greedy_difference(golden.cases[i], greedy[i], vocab, 0.2), -1)
         << golden.cases[i].adapter << " " << i;
   }
 }
