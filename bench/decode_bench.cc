@@ -178,13 +178,19 @@ int main(int argc, char** argv) {
       options.threads = std::atoi(argv[++i]);
     else if (!std::strcmp(argv[i], "--kernels") && i + 1 < argc)
       options.kernels = argv[++i];
+    else if (!std::strcmp(argv[i], "--moe-backend") && i + 1 < argc)
+      options.moe.backend = argv[++i];
+    else if (!std::strcmp(argv[i], "--activations") && i + 1 < argc)
+      options.moe.activations =
+          !std::strcmp(argv[++i], "8bit") ? ActivationPrecision::k8Bit : ActivationPrecision::kBF16;
     else if (!std::strcmp(argv[i], "--steps") && i + 1 < argc)
       steps = std::atoi(argv[++i]);
     else
       paths.push_back(argv[i]);
   }
   if (paths.empty())
-    die("usage: decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...");
+    die("usage: decode_bench MODEL [--threads N] [--kernels NAME] [--moe-backend NAME] "
+        "[--activations bf16|8bit] [--steps N] ADAPTER...");
   const double load_start = bench::now();
   auto loaded = Model::load(paths[0], options);
   if (!loaded) die(loaded.error().message);

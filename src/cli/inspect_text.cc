@@ -82,12 +82,12 @@ std::string inspect_text(const OrderedJson& report) {
   out.back() = '\n';
   out += "\ntensors\n";
   for (const OrderedJson& group : report["tensors"]) {
-    out += fmt::format("  {:<14} {:<8} {:>4} of {:<20} {:>10}\n", text(group["stage"]),
+    out += fmt::format("  {:<14} {:<12} {:>4} of {:<20} {:>10}\n", text(group["stage"]),
                        text(group["format"]), size(group["count"]), shape(group["shape"]),
                        human_bytes(size(group["bytes"])));
   }
   const OrderedJson& memory = report["memory"];
-  out += fmt::format("  {:<50} {:>10}\n", "norms and the like",
+  out += fmt::format("  {:<54} {:>10}\n", "norms and the like",
                      human_bytes(size(memory["other_bytes"])));
   out += fmt::format("\nmemory\n  weights {}\n", human_bytes(size(memory["weight_bytes"])));
   out += fmt::format("  KV cache ({}) {} a token of long context, {} for 1,024 tokens\n",

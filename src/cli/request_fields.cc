@@ -147,18 +147,22 @@ Result<SamplingParams> sampling_defaults(const SamplingFlags& flags, const HfCon
   if (config.generation_config) {
     const JsonFields fields(*config.generation_config, "generation_config.json");
     LK_ASSIGN_OR_RETURN(const bool sample, fields.boolean_or("do_sample", true));
-    if (!sample) {
-      sampling.temperature = 0;
-    } else {
-      LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampling.temperature));
-      LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampling.top_p));
-      LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampling.min_p));
-      LK_ASSIGN_OR_RETURN(const int64_t top_k, fields.integer_or("top_k", 0, 0, kMostInt));
-      sampling.top_k = static_cast<int>(top_k);
-    }
-    LK_RETURN_IF_ERROR(read_float(fields, "repetition_penalty", sampling.repetition_penalty));
-    if (const Status good = check_sampling(sampling); !good)
+    // A field is checked whether it counts or not.
+    SamplingParams sampled = sampling;
+    LK_RETURN_IF_ERROR(read_float(fields, "temperature", sampled.temperature));
+    LK_RETURN_IF_ERROR(read_float(fields, "top_p", sampled.top_p));
+    LK_RETURN_IF_ERROR(read_float(fields, "min_p", sampled.min_p));
+    LK_ASSIGN_OR_RETURN(const int64_t top_k, fields.integer_or("top_k", 0, 0, kMostInt));
+    sampled.top_k = static_cast<int>(top_k);
+    LK_RETURN_IF_ERROR(read_float(fields, "repetition_penalty", sampled.repetition_penalty));
+    if (const Status good = check_sampling(sampled); !good)
       return invalid("generation_config.json: {}", good.error().message);
+    if (sample) {
+      sampling = sampled;
+    } else {
+      sampling.temperature = 0;
+      sampling.repetition_penalty = sampled.repetition_penalty;
+    }
   }
   override_with(flags.temperature, sampling.temperature);
   override_with(flags.top_p, sampling.top_p);

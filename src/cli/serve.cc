@@ -64,6 +64,8 @@ Status choose_generation_config(const ServeOptions& options, HfConfig& config) {
       return invalid("{}: '{}' cannot be set; {} can", flag, key, fmt::join(kGenerationKeys, ", "));
     merged[key] = value;
   }
+  // Whoever sets a temperature wants it to count, whatever the model's own file says.
+  if (wanted.contains("temperature") && !wanted.contains("do_sample")) merged["do_sample"] = true;
   config.generation_config = std::make_shared<const Json>(std::move(merged));
   return {};
 }

@@ -83,6 +83,17 @@ TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {
   expect_sentence(result, 1, "cannot write to standard output: File too large");
 }
 
+TEST(Faults, AnOverrideOfSamplingIsCheckedWhole) {
+  const auto serve = [](const std::string& json) {
+    return run_lorikeet({"serve", tiny_model(), "--threads", "1", "--port", "0",
+                         "--override-generation-config", json});
+  };
+  expect_sentence(serve(R"({"temperature": "x"})"), 2, "temperature");
+  expect_sentence(serve(R"({"do_sample": false, "top_p": 7})"), 2, "top_p");
+  expect_sentence(serve(R"({"beams": 2})"), 2, "'beams' cannot be set");
+  expect_sentence(serve("[]"), 2, "must be a JSON object");
+}
+
 // A backend by name runs with adapters and without, or says what it lacks before anything is
 // loaded.
 TEST(Faults, ABackendThatCannotRunIsToldInASentence) {
