@@ -299,6 +299,7 @@ TEST_F(Resolve, AFullDiskIsASentenceAndLeavesNothingHalf) {
   if (mount("none", disk.c_str(), "tmpfs", 0, "size=65536") != 0)
     GTEST_SKIP() << "no file system can be mounted here";
   hub.add_model();
+  hub.add("model-00001-of-00002.safetensors", noise(2'000, 8), true);
   hub.add("model-00002-of-00002.safetensors", noise(100'000, 9), true);
   options.settings = hub.settings(disk);
   const auto foreseen = resolve_model("org/name", "", options);
