@@ -25,7 +25,7 @@ struct HttpOptions {
       stall_timeout{120'000};
   int send_buffer = 0;  // SO_SNDBUF; 0: the system's
   // Server-sent events of a stream wait for each other for up to this long, its first and last not.
-  std::chrono::microseconds send_interval{15'000};
+  std::chrono::microseconds send_interval{8'000};
 };
 
 struct HttpCounters {
