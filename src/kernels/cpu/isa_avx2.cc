@@ -5,6 +5,6 @@
 
 namespace lk::cpu {
 
-extern constinit const CpuIsa kIsaAvx2 = make_isa<Avx2, Avx2, BytesAvx2>();
+extern constinit const CpuIsa kIsaAvx2 = make_isa<Avx2, BytesAvx2>();
 
 }  // namespace lk::cpu

@@ -5,6 +5,6 @@
 
 namespace lk::cpu {
 
-extern constinit const CpuIsa kIsaAvx512 = make_isa<Avx512, Avx512, BytesAvx512>();
+extern constinit const CpuIsa kIsaAvx512 = make_isa<Avx512, BytesAvx512>();
 
 }  // namespace lk::cpu

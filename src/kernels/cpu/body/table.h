@@ -1,6 +1,8 @@
 // Fills a CpuIsa from the bodies for one instruction set.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/body/attention.h"
 #include "kernels/cpu/body/elementwise.h"
 #include "kernels/cpu/body/gemm.h"
@@ -10,14 +12,24 @@
 namespace lk::cpu {
 namespace {
 
-// I: everything in floats; Exact: products that round no float32 activation; D: byte products.
-template <class I, class Exact, class D>
+// I: everything in floats.
+template <class I>
+constexpr CpuProduct make_product() {
+  return {I::kMaxTile, pack_tile<I>, panel_bytes<I>, gemm<I>};
+}
+
+// D: products of bytes; void where the rounded forms are another instruction set's.
+template <class I, class D>
 constexpr CpuIsa make_isa() {
+  CpuProduct int8{}, e4m3{};
+  if constexpr (!std::is_void_v<D>) {
+    int8 = {I::kMaxTile, pack_tile_int8<I>, panel_bytes_int8, gemm_int8<I, D>};
+    e4m3 = make_product<I>();
+    e4m3.pack_tile = pack_tile_e4m3<I>;
+  }
   return {I::kName,
           kBlockGroups * kScratchChannels * kRows,
-          {{I::kMaxTile, pack_tile<I>, panel_bytes<I>, gemm<I>},
-           {Exact::kMaxTile, pack_tile_int8<Exact>, panel_bytes_int8, gemm_int8<Exact, D>},
-           {Exact::kMaxTile, pack_tile_e4m3<Exact>, panel_bytes<Exact>, gemm<Exact>}},
+          {make_product<I>(), int8, e4m3},
           shrink<I>,
           add_bias_lora<I>,
           clamped_swiglu<I>,
