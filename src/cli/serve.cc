@@ -133,7 +133,11 @@ Result<ServerOptions> server_options(const ServeOptions& options) {
   server.http.port = options.port;
   server.keys = {options.api_keys, options.admin_api_keys};
   const char* key = std::getenv(kKeyVariable);
-  if (server.keys.infer.empty() && key != nullptr && *key != '\0') server.keys.infer = {key};
+  if (server.keys.infer.empty() && key != nullptr) {
+    if (*key == '\0')
+      return invalid("{} is set but empty: unset it for a server without keys", kKeyVariable);
+    server.keys.infer = {key};
+  }
   server.generation.max_running = options.max_num_seqs;
   server.generation.max_queue = options.max_queue;
   server.generation.request_timeout = milliseconds(options.request_timeout);
@@ -186,6 +190,13 @@ Result<int> serve(const ServeOptions& options) {
   if (!options.download_dir.empty())
     ::setenv("HF_HUB_CACHE", options.download_dir.c_str(), /*overwrite=*/1);
   LK_ASSIGN_OR_RETURN(const std::vector<LoraFlag> lora, parse_lora_modules(options.lora_modules));
+  for (const LoraFlag& adapter : lora) {
+    const auto& names = options.served_names;
+    const bool taken = names.empty()
+                           ? adapter.name == options.model.model
+                           : std::find(names.begin(), names.end(), adapter.name) != names.end();
+    if (taken) return invalid("--lora-modules {}: that is the base model's name", adapter.name);
+  }
   LK_ASSIGN_OR_RETURN(ServerOptions server_opts, server_options(options));
   ModelFlags flags = options.model;
   LK_ASSIGN_OR_RETURN(flags.model, find_model(flags.model, options.revision));

@@ -209,6 +209,20 @@ Status finish_serve_flags(ServeOptions& o) {
     o.model.activations =
         o.activations == "8bit" ? ActivationPrecision::k8Bit : ActivationPrecision::kBF16;
   }
+  // An unset variable on a command line must not open the server.
+  for (const auto& [flag, keys] :
+       {std::pair{"--api-key", &o.api_keys}, std::pair{"--admin-api-key", &o.admin_api_keys}}) {
+    if (std::find(keys->begin(), keys->end(), "") != keys->end())
+      return invalid("{} is empty: leave it out for a server without keys", flag);
+  }
+  for (size_t i = 0; i < o.served_names.size(); ++i) {
+    const std::string& name = o.served_names[i];
+    if (name.empty()) return invalid("--served-model-name is empty");
+    if (std::find(o.served_names.begin(), o.served_names.begin() + i, name) !=
+        o.served_names.begin() + i) {
+      return invalid("--served-model-name names '{}' twice", name);
+    }
+  }
   if (o.max_num_batched_tokens && *o.max_num_batched_tokens < o.max_num_seqs) {
     return invalid("--max-num-batched-tokens must be at least --max-num-seqs ({}), not {}",
                    o.max_num_seqs, *o.max_num_batched_tokens);

@@ -83,6 +83,22 @@ TEST(Faults, AFileThatMayNotGrowIsToldInASentence) {
   expect_sentence(result, 1, "cannot write to standard output: File too large");
 }
 
+// What would be answered by another than who was meant, or without a key that was meant.
+TEST(Faults, ServeRefusesNamesAndKeysThatMeanNothing) {
+  const auto serve = [](std::vector<std::string> more, const std::string& before = "") {
+    std::vector<std::string> args = {"serve", tiny_model(), "--threads", "1", "--port", "0"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_lorikeet(args, "", "", before);
+  };
+  const std::string sql = "sql=" + tiny_adapter("sql");
+  expect_sentence(serve({"--served-model-name", "sql", "--lora-modules", sql}), 2,
+                  "the base model's name");
+  expect_sentence(serve({"--served-model-name", "a", "a"}), 2, "names 'a' twice");
+  expect_sentence(serve({"--served-model-name", ""}), 2, "--served-model-name is empty");
+  expect_sentence(serve({"--api-key", ""}), 2, "--api-key is empty");
+  expect_sentence(serve({}, "LORIKEET_API_KEY= "), 2, "LORIKEET_API_KEY is set but empty");
+}
+
 TEST(Faults, AnOverrideOfSamplingIsCheckedWhole) {
   const auto serve = [](const std::string& json) {
     return run_lorikeet({"serve", tiny_model(), "--threads", "1", "--port", "0",

@@ -91,6 +91,7 @@ TEST_F(ApiFields, WhatCannotBeHonouredIsRefusedByName) {
            {"suffix", R"("tail")"},
            {"structured_outputs", R"({"json": {}})"},
            {"guided_json", R"({"type": "object"})"},
+           {"guided_json", "{}"},
            {"guided_regex", R"("a+")"},
            {"guided_choice", R"(["a"])"},
            {"guided_grammar", R"("root ::= 1")"},

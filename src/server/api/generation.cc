@@ -65,7 +65,9 @@ ApiResult<GenerationFields> read_generation_fields(const OrderedJson& body) {
   const Fields fields(body);
   for (std::string_view name : kRefused) {
     const OrderedJson* value = fields.find(name);
-    if (value != nullptr && asks_for_something(*value))
+    // {} is a schema, of any JSON; elsewhere nothing is asked for by what is empty.
+    if (value != nullptr &&
+        (asks_for_something(*value) || (name == "guided_json" && value->is_object())))
       return bad_field(std::string(name), "{} is not supported", name);
   }
   LK_API_RETURN_IF_ERROR(check_response_format(fields));
