@@ -464,6 +464,12 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
                                file_text(folder("b") + "/adapter_model.safetensors")};
   const std::string path = folder("a") + "/adapter_model.safetensors";
   AdapterStore store(tiny_model(), in_directory());
+  // Long enough for some load to be done in, also under a sanitizer.
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(load(store, "a", folder("a"), true));
+  const auto one_load = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  const auto longest_pause = 40 + 3 * static_cast<uint64_t>(one_load.count());
   std::atomic<bool> stop = false;
   // Odd while the file is half the one and half the other, which nobody can see if the writer
   // pauses.
@@ -488,7 +494,7 @@ TEST_F(AdapterStoreTest, FilesThatChangeWhileTheyLoad) {
           fs::rename(path + ".new", path);
           break;
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % longest_pause));
     }
   });
   int good = 0;
