@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,16 +24,12 @@ constexpr int kDefaultRows = 4;
 constexpr int kDefaultRows = 40;
 #endif
 
-int task_rows() {
-  const char* asked = std::getenv("LORIKEET_TASK_ROWS");
-  return asked ? std::atoi(asked) : kDefaultRows;
-}
-
+const int kRows = test::task_rows(kDefaultRows);
 const std::string kModel = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
 
 // What the model as it is answers on the same rows.
 const std::map<std::string, int>& before() {
-  static const std::map<std::string, int> right = *test::count_right(kModel, task_rows(), 0);
+  static const std::map<std::string, int> right = *test::count_right(kModel, kRows, 0);
   return right;
 }
 
@@ -70,14 +65,14 @@ TEST_P(Quantized, D09_LoadsAndItsAdaptersAnswerAsBefore) {
         << linear.name;
   }
 
-  auto right = test::count_right(out, task_rows(), 0);
+  auto right = test::count_right(out, kRows, 0);
   ASSERT_TRUE(right) << right.error().message;
   for (const auto& [key, was] : before()) {
     const int now = (*right)[key];
     std::printf("%s %s: %s %d of %d right, %d before\n", std::string(target.format).c_str(),
-                std::string(target.recipe).c_str(), key.c_str(), now, task_rows(), was);
+                std::string(target.recipe).c_str(), key.c_str(), now, kRows, was);
     // Three points of a hundred; among few rows two more may fall by chance.
-    EXPECT_GE(now, was - task_rows() * 3 / 100 - (task_rows() < 300 ? 2 : 0)) << key;
+    EXPECT_GE(now, was - kRows * 3 / 100 - (kRows < 300 ? 2 : 0)) << key;
   }
 }
 

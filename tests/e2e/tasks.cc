@@ -1,6 +1,7 @@
 #include "tests/e2e/tasks.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/session.h"
@@ -16,6 +17,11 @@ std::string stripped(const std::string& text) {
 }
 
 }  // namespace
+
+int task_rows(int fallback) {
+  const char* asked = std::getenv("LORIKEET_TASK_ROWS");
+  return asked ? std::atoi(asked) : fallback;
+}
 
 std::vector<TaskRow> read_task(const std::string& task, int rows) {
   const std::string command =

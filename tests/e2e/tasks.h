@@ -14,6 +14,9 @@ struct TaskRow {
   std::string question, answer;
 };
 
+// LORIKEET_TASK_ROWS, or `fallback`: how many rows of each task a test runs.
+int task_rows(int fallback);
+
 // The first `rows` rows of tests/data/tasks/<task>.jsonl.xz.
 std::vector<TaskRow> read_task(const std::string& task, int rows);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "tests/e2e/tasks.h"
 
@@ -21,8 +20,7 @@ constexpr int kDefaultRows = 300;
 constexpr int kBaseRows = 20;
 
 TEST(Tasks, AdaptersAnswerAsTrainedInOneBatch) {
-  const char* asked = std::getenv("LORIKEET_TASK_ROWS");
-  const int rows = asked ? std::atoi(asked) : kDefaultRows;
+  const int rows = test::task_rows(kDefaultRows);
   const std::string model = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
   auto right = test::count_right(model, rows, kBaseRows);
   ASSERT_TRUE(right) << right.error().message;

@@ -192,8 +192,8 @@ std::unique_ptr<PackedWeights> pack_weights(const StoredLinear& linear, const Pr
   }
   packed->gated = spec.row_order != RowOrder::kPlain;
   packed->row_groups = row_group_count(spec.out, spec.row_order);
-  packed->code_bits = form.int8_weights ? 8 : element_bits(linear.format->element);
-  packed->words = packed->padded_in * packed->code_bits / 32;
+  const int code_bits = form.int8_weights ? 8 : element_bits(linear.format->element);
+  packed->words = packed->padded_in * code_bits / 32;
   const int64_t groups = packed->experts * packed->row_groups;
   // The kernels load E2M1 words up to 3 bytes past a line.
   packed->codes = AlignedBuffer(groups * packed->words * kRows * sizeof(uint32_t) + 64);

@@ -43,7 +43,6 @@ struct PackedWeights : Weights {
   int64_t row_groups = 0;  // of one expert
   int64_t padded_in = 0;   // in, rounded up to kGroup; the padding's codes are 0
   int64_t words = 0;       // 32-bit words of one row
-  int code_bits = 0;
   GroupScale scale = GroupScale::kNone;
   int64_t scale_lines = 0;  // groups of channels that have a scale, of one row
   AlignedBuffer codes;      // [experts][row_groups][words][16] uint32

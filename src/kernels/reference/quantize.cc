@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numeric.h"
+#include "quant/encode/elements.h"
+
 namespace lk::reference {
 namespace {
 
@@ -31,13 +34,7 @@ float e4m3_scale(const float* x, int64_t n, bool power_of_two) {
 
 }  // namespace
 
-float round_to_e4m3(float v) {
-  if (std::isnan(v)) return v;
-  const float magnitude = std::min(std::abs(v), 448.0f);
-  const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), -6) : -6;
-  const float step = std::ldexp(1.0f, exponent - 3);
-  return std::copysign(std::nearbyint(magnitude / step) * step, v);
-}
+float round_to_e4m3(float v) { return std::isnan(v) ? v : e4m3_to_f32(encode_e4m3(v)); }
 
 void quantize_activations(ActivationForm form, const Format& format, float static_scale, int64_t n,
                           float* x) {

@@ -71,14 +71,7 @@ Result<AttentionMoeConfig> parse_attention_moe(const HfConfig& files, std::strin
   LK_ASSIGN_OR_RETURN(config.experts, count(fields, experts_key, kMaxExperts));
   LK_ASSIGN_OR_RETURN(config.top_k, count(fields, "num_experts_per_tok", config.experts));
   LK_ASSIGN_OR_RETURN(config.heads, count(fields, "num_attention_heads", kMaxHeads));
-  config.kv_heads = config.heads;
-  if (fields.has("num_key_value_heads")) {
-    LK_ASSIGN_OR_RETURN(config.kv_heads, count(fields, "num_key_value_heads", config.heads));
-  }
-  if (config.heads % config.kv_heads != 0) {
-    return invalid("{}: num_attention_heads is {}, expected a multiple of num_key_value_heads = {}",
-                   fields.what(), config.heads, config.kv_heads);
-  }
+  LK_ASSIGN_OR_RETURN(config.kv_heads, kv_head_count(fields, config.heads, /*optional=*/true));
   if (fields.has("head_dim")) {
     LK_ASSIGN_OR_RETURN(config.head_dim, count(fields, "head_dim", kMaxHeadDim));
   } else {
@@ -101,36 +94,20 @@ Result<AttentionMoeConfig> parse_attention_moe(const HfConfig& files, std::strin
   config.norm_eps = static_cast<float>(eps);
   LK_ASSIGN_OR_RETURN(config.tied_head, fields.boolean_or("tie_word_embeddings", false));
   LK_ASSIGN_OR_RETURN(config.attention_bias, fields.boolean_or("attention_bias", false));
-  LK_ASSIGN_OR_RETURN(const std::string activation, fields.string_or("hidden_act", "silu"));
-  if (activation != "silu") {
-    return unsupported("{}: hidden_act is {}, expected silu", fields.what(),
-                       activation.substr(0, 60));
-  }
+  LK_RETURN_IF_ERROR(expect_silu(fields));
   return config;
 }
 
 LinearTable attention_moe_table(const AttentionMoeConfig& config) {
-  LinearTable table;
-  table.architecture = config.architecture;
-  table.prefixes = {"model."};
-  table.rootless = {"lm_head"};
-  table.tied_head = config.tied_head;
   const int64_t hidden = config.hidden;
   const int64_t query = int64_t{config.heads} * config.head_dim;
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
+  LinearTable table = decoder_table(config.architecture, config.tied_head, config.vocab, hidden);
   auto& linears = table.linears;
-  linears.push_back(
-      module_spec(Stage::kEmbedding, -1, "embed_tokens", config.vocab, hidden, false));
   for (int layer = 0; layer < config.layers; ++layer) {
-    const auto add = [&](Stage stage, std::string_view module, int64_t out, int64_t in) {
-      const bool bias = config.attention_bias && stage != Stage::kRouter;
-      linears.push_back(module_spec(stage, layer, layer_path(layer, module), out, in, bias));
-    };
-    add(Stage::kQuery, "self_attn.q_proj", query, hidden);
-    add(Stage::kKey, "self_attn.k_proj", key_value, hidden);
-    add(Stage::kValue, "self_attn.v_proj", key_value, hidden);
-    add(Stage::kAttentionOut, "self_attn.o_proj", hidden, query);
-    add(Stage::kRouter, config.router, config.experts, hidden);
+    add_attention(table, layer, hidden, query, key_value, config.attention_bias);
+    linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, config.router),
+                                  config.experts, hidden, false));
     add_name(linears.back(), layer_path(layer, "mlp.gate"), NameForm::kModule, RowPart::kAll);
     linears.push_back(expert_up(config, layer));
     linears.push_back(expert_down(config, layer));
@@ -142,8 +119,7 @@ LinearTable attention_moe_table(const AttentionMoeConfig& config) {
     table.plain.push_back(
         {layer_path(layer, "self_attn.k_norm.weight"), {norm_width(config, config.kv_heads)}});
   }
-  linears.push_back(module_spec(Stage::kHead, -1, "lm_head", config.vocab, hidden, false));
-  table.plain.push_back({"norm.weight", {hidden}});
+  finish_decoder_table(table, config.vocab, hidden);
   return table;
 }
 

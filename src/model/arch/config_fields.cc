@@ -131,4 +131,47 @@ LinearSpec module_spec(Stage stage, int layer, std::string path, int64_t out, in
   return spec;
 }
 
+Result<int> kv_head_count(const JsonFields& fields, int heads, bool optional) {
+  if (optional && !fields.has("num_key_value_heads")) return heads;
+  LK_ASSIGN_OR_RETURN(const int kv_heads, count(fields, "num_key_value_heads", heads));
+  if (heads % kv_heads != 0) {
+    return invalid("{}: num_attention_heads is {}, expected a multiple of num_key_value_heads = {}",
+                   fields.what(), heads, kv_heads);
+  }
+  return kv_heads;
+}
+
+Status expect_silu(const JsonFields& fields) {
+  LK_ASSIGN_OR_RETURN(const std::string activation, fields.string_or("hidden_act", "silu"));
+  if (activation == "silu") return {};
+  return unsupported("{}: hidden_act is {}, expected silu", fields.what(),
+                     activation.substr(0, 60));
+}
+
+LinearTable decoder_table(std::string architecture, bool tied_head, int64_t vocab, int64_t hidden) {
+  LinearTable table;
+  table.architecture = std::move(architecture);
+  table.prefixes = {"model."};
+  table.rootless = {"lm_head"};
+  table.tied_head = tied_head;
+  table.linears.push_back(module_spec(Stage::kEmbedding, -1, "embed_tokens", vocab, hidden, false));
+  return table;
+}
+
+void add_attention(LinearTable& table, int layer, int64_t hidden, int64_t query, int64_t key_value,
+                   bool bias) {
+  const auto add = [&](Stage stage, std::string_view module, int64_t out, int64_t in) {
+    table.linears.push_back(module_spec(stage, layer, layer_path(layer, module), out, in, bias));
+  };
+  add(Stage::kQuery, "self_attn.q_proj", query, hidden);
+  add(Stage::kKey, "self_attn.k_proj", key_value, hidden);
+  add(Stage::kValue, "self_attn.v_proj", key_value, hidden);
+  add(Stage::kAttentionOut, "self_attn.o_proj", hidden, query);
+}
+
+void finish_decoder_table(LinearTable& table, int64_t vocab, int64_t hidden) {
+  table.linears.push_back(module_spec(Stage::kHead, -1, "lm_head", vocab, hidden, false));
+  table.plain.push_back({"norm.weight", {hidden}});
+}
+
 }  // namespace lk

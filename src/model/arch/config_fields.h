@@ -27,6 +27,11 @@ Result<double> number_between(const JsonFields& fields, std::string_view key, do
 // A whole number from 1 to max.
 Result<int> count(const JsonFields& fields, std::string_view key, int64_t max);
 
+// num_key_value_heads, a divisor of `heads`; as many as those where the config may leave it out.
+Result<int> kv_head_count(const JsonFields& fields, int heads, bool optional);
+// hidden_act, if it is there, is silu.
+Status expect_silu(const JsonFields& fields);
+
 // YaRN as in the paper (arXiv 2309.00071) with the bounds rounded only if `truncate`.
 struct RopeConfig {
   double theta = 0;
@@ -44,6 +49,14 @@ Rope make_rope(const RopeConfig& config, int head_dim);
 
 // "layers.<layer>.<module>".
 std::string layer_path(int layer, std::string_view module);
+// The table of a decoder before its layers: prefixes, and the embedding.
+LinearTable decoder_table(std::string architecture, bool tied_head, int64_t vocab, int64_t hidden);
+// A layer's four attention linears.
+void add_attention(LinearTable& table, int layer, int64_t hidden, int64_t query, int64_t key_value,
+                   bool bias);
+// The head and the last norm.
+void finish_decoder_table(LinearTable& table, int64_t vocab, int64_t hidden);
+
 // A linear that is one module.
 LinearSpec module_spec(Stage stage, int layer, std::string path, int64_t out, int64_t in,
                        bool bias);

@@ -77,11 +77,7 @@ Result<GptOssConfig> parse_gpt_oss_config(const HfConfig& files) {
       config.experts_per_token,
       count(fields, old_name ? "experts_per_token" : "num_experts_per_tok", config.experts));
   LK_ASSIGN_OR_RETURN(config.heads, count(fields, "num_attention_heads", kMaxHeads));
-  LK_ASSIGN_OR_RETURN(config.kv_heads, count(fields, "num_key_value_heads", config.heads));
-  if (config.heads % config.kv_heads != 0) {
-    return invalid("{}: num_attention_heads is {}, expected a multiple of num_key_value_heads = {}",
-                   fields.what(), config.heads, config.kv_heads);
-  }
+  LK_ASSIGN_OR_RETURN(config.kv_heads, kv_head_count(fields, config.heads, /*optional=*/false));
   LK_ASSIGN_OR_RETURN(config.head_dim, count(fields, "head_dim", kMaxHeadDim));
   if (config.head_dim % 2 != 0) {
     return invalid("{}: field head_dim is {}, expected an even number", fields.what(),
@@ -101,44 +97,26 @@ Result<GptOssConfig> parse_gpt_oss_config(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(config.rope, parse_rope(fields));
   LK_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.boolean_or("tie_word_embeddings", false));
   LK_ASSIGN_OR_RETURN(config.attention_bias, fields.boolean_or("attention_bias", true));
-  LK_ASSIGN_OR_RETURN(std::string activation, fields.string_or("hidden_act", "silu"));
-  if (activation != "silu") {
-    return unsupported("{}: hidden_act is {}, expected silu", fields.what(),
-                       activation.substr(0, 60));
-  }
+  LK_RETURN_IF_ERROR(expect_silu(fields));
   return config;
 }
 
 LinearTable gpt_oss_linear_table(const GptOssConfig& config) {
-  LinearTable table;
-  table.architecture = "gpt_oss";
-  table.prefixes = {"model."};
-  table.rootless = {"lm_head"};
-  table.tied_head = config.tie_word_embeddings;
   const int64_t hidden = config.hidden;
   const int64_t query = int64_t{config.heads} * config.head_dim;
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
-  auto& linears = table.linears;
-  linears.push_back(
-      module_spec(Stage::kEmbedding, -1, "embed_tokens", config.vocab, hidden, false));
+  LinearTable table = decoder_table("gpt_oss", config.tie_word_embeddings, config.vocab, hidden);
   for (int layer = 0; layer < config.layers; ++layer) {
-    auto add = [&](Stage stage, std::string_view module, int64_t out, int64_t in, bool bias) {
-      linears.push_back(module_spec(stage, layer, layer_path(layer, module), out, in, bias));
-    };
-    const bool bias = config.attention_bias;
-    add(Stage::kQuery, "self_attn.q_proj", query, hidden, bias);
-    add(Stage::kKey, "self_attn.k_proj", key_value, hidden, bias);
-    add(Stage::kValue, "self_attn.v_proj", key_value, hidden, bias);
-    add(Stage::kAttentionOut, "self_attn.o_proj", hidden, query, bias);
-    add(Stage::kRouter, "mlp.router", config.experts, hidden, true);
-    linears.push_back(expert_up(config, layer));
-    linears.push_back(expert_down(config, layer));
+    add_attention(table, layer, hidden, query, key_value, config.attention_bias);
+    table.linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, "mlp.router"),
+                                        config.experts, hidden, true));
+    table.linears.push_back(expert_up(config, layer));
+    table.linears.push_back(expert_down(config, layer));
     table.plain.push_back({layer_path(layer, "input_layernorm.weight"), {hidden}});
     table.plain.push_back({layer_path(layer, "self_attn.sinks"), {config.heads}});
     table.plain.push_back({layer_path(layer, "post_attention_layernorm.weight"), {hidden}});
   }
-  linears.push_back(module_spec(Stage::kHead, -1, "lm_head", config.vocab, hidden, false));
-  table.plain.push_back({"norm.weight", {hidden}});
+  finish_decoder_table(table, config.vocab, hidden);
   return table;
 }
 
