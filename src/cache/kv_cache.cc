@@ -19,14 +19,29 @@ size_t KvLayout::block_bytes(int group) const {
   return 2 * half_block_bytes(*this) * groups[group].layers.size();
 }
 
-KvCache::KvCache(const KvLayout& layout, std::vector<int> blocks)
-    : layout_(layout), blocks_(std::move(blocks)) {
+size_t KvLayout::state_bytes() const {
+  size_t total = 0;
+  for (const StateShape& shape : states) total += sizeof(float) * (shape.conv + shape.state);
+  return total;
+}
+
+KvCache::KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots)
+    : layout_(layout), blocks_(std::move(blocks)), state_slots_(state_slots) {
   LK_CHECK(blocks_.size() == layout_.groups.size());
   const size_t half = half_block_bytes(layout_);
   for (int group : layout_.layer_group) {
     keys_.emplace_back(half * blocks_[group]);
     values_.emplace_back(half * blocks_[group]);
   }
+  for (const StateShape& shape : layout_.states) {
+    convs_.emplace_back(sizeof(float) * shape.conv * state_slots);
+    states_.emplace_back(sizeof(float) * shape.state * state_slots);
+  }
+}
+
+StateLayer KvCache::state(int recurrent_layer) {
+  return {.conv = convs_[recurrent_layer].as<float>(),
+          .state = states_[recurrent_layer].as<float>()};
 }
 
 KvLayer KvCache::layer(int attention_layer) {
@@ -41,7 +56,7 @@ size_t KvCache::bytes() const {
   for (size_t g = 0; g < blocks_.size(); ++g) {
     total += layout_.block_bytes(static_cast<int>(g)) * blocks_[g];
   }
-  return total;
+  return total + layout_.state_bytes() * state_slots_;
 }
 
 }  // namespace lk

@@ -1,5 +1,5 @@
-// Paged KV memory of all attention layers, and the blocks that sequences hold of it. Used by the
-// engine's thread only.
+// Paged KV memory of all attention layers, and the states of recurrent ones. Used by the engine's
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,42 @@ struct KvGroup {
   std::vector<int> layers;  // attention layer indices
 };
 
+// What one recurrent layer keeps of a sequence (StateLayer), in floats.
+struct StateShape {
+  int64_t conv = 0, state = 0;
+};
+
 struct KvLayout {
   std::vector<KvGroup> groups;
   std::vector<int> layer_group;  // [attention layers] group of each
   int kv_heads = 0, head_dim = 0;
   KvType type = KvType::kBF16;
+  std::vector<StateShape> states{};  // [recurrent layers]
 
   // Bytes of one block of one group (keys and values of all its layers).
   size_t block_bytes(int group) const;
+  // Bytes of what all recurrent layers keep of one sequence.
+  size_t state_bytes() const;
 };
 
 class KvCache {
  public:
-  // `blocks[g]` blocks for group g. Throws std::bad_alloc.
-  KvCache(const KvLayout& layout, std::vector<int> blocks);
+  // `blocks[g]` blocks for group g and states of `state_slots` sequences. Throws std::bad_alloc.
+  KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots = 0);
 
   KvLayer layer(int attention_layer);  // pointers for the kernels
+  StateLayer state(int recurrent_layer);
   const KvLayout& layout() const { return layout_; }
   int blocks(int group) const { return blocks_[group]; }
+  int state_slots() const { return state_slots_; }
   size_t bytes() const;
 
  private:
   KvLayout layout_;
   std::vector<int> blocks_;
-  std::vector<AlignedBuffer> keys_, values_;  // by attention layer
+  int state_slots_;
+  std::vector<AlignedBuffer> keys_, values_;   // by attention layer
+  std::vector<AlignedBuffer> convs_, states_;  // by recurrent layer
 };
 
 }  // namespace lk

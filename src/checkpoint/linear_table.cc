@@ -22,6 +22,26 @@ std::string_view stage_name(Stage stage) {
       return "expert_up";
     case Stage::kExpertDown:
       return "expert_down";
+    case Stage::kSharedUp:
+      return "shared_up";
+    case Stage::kSharedDown:
+      return "shared_down";
+    case Stage::kSharedGate:
+      return "shared_gate";
+    case Stage::kLatentIn:
+      return "latent_in";
+    case Stage::kLatentOut:
+      return "latent_out";
+    case Stage::kRecurrentIn:
+      return "recurrent_in";
+    case Stage::kRecurrentGate:
+      return "recurrent_gate";
+    case Stage::kRecurrentDecay:
+      return "recurrent_decay";
+    case Stage::kRecurrentBeta:
+      return "recurrent_beta";
+    case Stage::kRecurrentOut:
+      return "recurrent_out";
     case Stage::kHead:
       return "head";
   }

@@ -22,7 +22,17 @@ enum class Stage : uint8_t {
   kRouter,
   kExpertUp,    // first expert matrix: gate and up fused, or up alone
   kExpertDown,  // second expert matrix
-  kHead,        // residual stream -> logits
+  kSharedUp,    // the same of an expert that every token takes
+  kSharedDown,
+  kSharedGate,      // [1, hidden], its weight before a sigmoid
+  kLatentIn,        // hidden -> the narrower space that the routed experts work in
+  kLatentOut,       // and back
+  kRecurrentIn,     // first projection of a recurrent mixer (DeltaNet's q, k, v; all of Mamba's)
+  kRecurrentGate,   // DeltaNet's z
+  kRecurrentDecay,  // DeltaNet's a
+  kRecurrentBeta,   // DeltaNet's b
+  kRecurrentOut,
+  kHead,  // residual stream -> logits
 };
 std::string_view stage_name(Stage stage);
 
@@ -74,6 +84,7 @@ struct LinearSpec {
 struct PlainTensorSpec {
   std::string name;  // without the root prefix
   Shape shape;
+  float offset = 0;  // added when it is read: 1 for norms that are stored around zero
 };
 
 struct LinearTable {

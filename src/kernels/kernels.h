@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 
 #include "kernels/product_form.h"
@@ -39,6 +40,7 @@ struct Batch {
   const int32_t* query_start = nullptr;  // [S + 1]
   const int32_t* context_len = nullptr;  // [S] keys in the cache after this step
   const int32_t* logit_rows = nullptr;   // [R] tokens whose logits are wanted
+  const int32_t* state_slot = nullptr;   // [S] where recurrent layers keep the sequence's state
   std::span<const KvIndex> kv;           // by KV group
 };
 
@@ -90,13 +92,21 @@ struct KvLayer {
   int group = 0;  // index into Batch::kv
 };
 
+// What a recurrent layer keeps of each sequence between steps, float32. A sequence whose first
+// token of the step stands at position 0 starts from zeros, whatever its slot holds.
+struct StateLayer {
+  float* conv = nullptr;   // [slots, kernel - 1, channels] the convolution's last inputs, in order
+  float* state = nullptr;  // [slots, heads, key_dim, value_dim]
+};
+
 struct EmbedArgs {
   Linear embedding;  // [vocab, H]
   float* residual;   // out [T, H]
 };
 
 // x = norm(residual); q, k, v = projections(x) + bias + LoRA; norms of q and k; RoPE on the first
-// `rotary` dims of q and k (halves layout); k and v go to the cache, q stays.
+// `rotary` dims of q and k (halves layout); k and v go to the cache, q stays. Where there is a
+// gate, `query` holds twice the rows: for each head its q, then its gate, which is left as it is.
 struct QkvArgs {
   const float* residual;  // [T, H]
   Norm norm;
@@ -109,6 +119,7 @@ struct QkvArgs {
   Norm query_norm, key_norm;  // weight null: none; [head_dim], or of all heads where norm_whole
   bool norm_whole = false;    // one norm over all heads (OLMoE), not one for each (Qwen3)
   float clip = 0;             // q, k and v are clamped to +-clip after the norms; 0: they are not
+  float* gate = nullptr;      // out [T, heads * head_dim]; null: `query` has none
 };
 
 // Causal attention over the paged cache, softmax with an optional sink: an extra logit for each
@@ -117,10 +128,64 @@ struct AttentionArgs {
   const float* q;  // [T, heads * head_dim]
   KvLayer kv;
   int heads, kv_heads, head_dim;
-  int window;          // keys a query sees at most, itself included; 0: all
-  float scale;         // on q . k
-  const float* sinks;  // [heads], not scaled; null if the layer has none
-  float* out;          // [T, heads * head_dim]
+  int window;                   // keys a query sees at most, itself included; 0: all
+  float scale;                  // on q . k
+  const float* sinks;           // [heads], not scaled; null if the layer has none
+  float* out;                   // [T, heads * head_dim]
+  const float* gate = nullptr;  // [T, heads * head_dim] out is multiplied by its sigmoid; null: not
+};
+
+// x = norm(residual); u = qkv(x), z, a, b likewise (all + LoRA). A causal convolution over the last
+// `kernel` tokens and SiLU make of u the q and k of `key_heads` and the v of `value_heads`; value
+// head h uses key head h / (value_heads / key_heads). In float32 for each value head, with
+// q and k scaled to length 1 (x / sqrt(sum x^2 + 1e-6)), q also by key_dim^-1/2:
+//   S = exp(-exp(a_log) softplus(a + dt_bias)) S;  d = sigmoid(b) (v - S^T k);  S += k d^T;
+//   out = norm(S^T q) * silu(z), the norm over one head
+// Gated DeltaNet (arXiv 2412.06464) as Qwen3.5 has it. Bits do not depend on where a prompt is cut.
+struct DeltaNetArgs {
+  const float* residual;  // [T, H]
+  Norm norm;
+  Linear qkv;            // [2 * key_heads * key_dim + value_heads * value_dim, H]: q, k, v
+  Linear z;              // [value_heads * value_dim, H]
+  Linear a, b;           // [value_heads, H]
+  int kernel;            // tokens that the convolution sees
+  const float* conv;     // [kernel, channels], the last row is that of the token itself
+  const float* a_log;    // [value_heads]
+  const float* dt_bias;  // [value_heads]
+  Norm out_norm;         // [value_dim]
+  int key_heads, key_dim, value_heads, value_dim;
+  StateLayer state;
+  float* out;  // [T, value_heads * value_dim]
+};
+
+// x = norm(residual); z, xBC, dt = in(x) + LoRA; xBC = silu(convolution(xBC) + conv_bias), split
+// into x of `heads`, B and C of `groups`; head h uses group h / (heads / groups). In float32 for
+// each head:
+//   dt = clamp(softplus(dt + dt_bias), dt_min, dt_max);  S = exp(-exp(a_log) dt) S + B (dt x)^T;
+//   y = S^T C + d x;  out = norm(y * silu(z)), the norm over the heads of one group
+// Mamba-2 (arXiv 2405.21060). Bits do not depend on where a prompt is cut.
+struct MambaArgs {
+  const float* residual;  // [T, H]
+  Norm norm;
+  Linear in;          // [2 * inner + 2 * groups * state_dim + heads, H], inner = heads * head_dim
+  int kernel;         // tokens that the convolution sees
+  const float* conv;  // [kernel, channels], the last row is that of the token itself
+  const float* conv_bias;  // [channels]; null: none
+  const float* a_log;      // [heads]
+  const float* d;          // [heads]
+  const float* dt_bias;    // [heads]
+  Norm out_norm;           // [inner]
+  int heads, head_dim, groups, state_dim;
+  float dt_min, dt_max;  // infinity: no bound
+  StateLayer state;      // key_dim is state_dim, value_dim is head_dim
+  float* out;            // [T, inner]
+};
+
+// out = linear(x) + bias + LoRA.
+struct ProjectArgs {
+  const float* x;  // [T, in]
+  Linear linear;   // [out, in]
+  float* out;      // [T, out]
 };
 
 struct OutputArgs {
@@ -133,6 +198,17 @@ enum class RouterRule : uint8_t {
   kTopKThenSoftmax,  // k largest logits, softmax over them; the same as softmax over all, divided
                      // by the sum of the chosen ones
   kSoftmaxThenTopK,  // softmax over all, the k largest as they are (OLMoE)
+  kSigmoidThenTopK,  // sigmoid of each; the choice is RouterChoice's (DeepSeek-V3, Nemotron)
+};
+
+// What kSigmoidThenTopK needs: the k best by score + correction, among the experts of the
+// `top_groups` groups whose two best sum to most; weights are the scores, divided by their sum
+// (+ 1e-20) if `normalized`, times `scale`.
+struct RouterChoice {
+  const float* correction = nullptr;  // [E]; null: 0
+  int groups = 1, top_groups = 1;     // groups divides E
+  bool normalized = true;
+  float scale = 1;
 };
 
 // x = norm(residual); logits = router(x) + bias + LoRA; the k experts of each token, best first
@@ -148,12 +224,15 @@ struct RouteArgs {
   float* x;               // out [T, H] the normed activations
   int32_t* expert;        // out [T, k]
   float* weight;          // out [T, k]
+  RouterChoice choice{};
 };
 
 enum class Activation : uint8_t {
   kClampedSwiGlu,  // gpt-oss: (clamp(up) + 1) * min(gate, limit) * sigmoid(alpha * gate)
   kSwiGlu,         // up * gate * sigmoid(gate)
+  kRelu2,          // max(up, 0)^2, without a gate
 };
+constexpr bool is_gated(Activation activation) { return activation != Activation::kRelu2; }
 
 // residual += sum over slots of weight * (down(act(up(x) + bias + LoRA)) + bias + LoRA); both LoRA
 // seams read unquantized activations.
@@ -162,11 +241,23 @@ struct ExpertArgs {
   const int32_t* expert;  // [T, k]
   const float* weight;    // [T, k]
   int experts, top_k, intermediate;
-  Linear up;    // [E, 2 * intermediate, H] in the spec's row order
+  Linear up;    // [E, 2 * intermediate, H] in the spec's row order; [E, intermediate, H] ungated
   Linear down;  // [E, H, intermediate]
   Activation activation;
   float alpha, limit;  // of the clamped SwiGLU
   float* residual;     // in, out [T, H]
+};
+
+// residual += sigmoid(gate(x)) * (down(act(up(x) + LoRA)) + LoRA): an expert that every token
+// takes.
+struct SharedExpertArgs {
+  const float* x;  // [T, H]
+  Linear up;       // [2 * intermediate, H] in the spec's row order; [intermediate, H] ungated
+  Linear down;     // [H, intermediate]
+  Linear gate;     // [1, H]; weights null: none, the factor is 1
+  int intermediate;
+  Activation activation;  // kSwiGlu or kRelu2
+  float* residual;        // in, out [T, H]
 };
 
 struct HeadArgs {
@@ -197,9 +288,15 @@ class Kernels {
   virtual void embed(const Batch& batch, const EmbedArgs& args) = 0;
   virtual void qkv(const Batch& batch, const QkvArgs& args) = 0;
   virtual void attention(const Batch& batch, const AttentionArgs& args) = 0;
+  virtual void delta_net(const Batch&, const DeltaNetArgs&) { throw std::logic_error("delta_net"); }
+  virtual void mamba(const Batch&, const MambaArgs&) { throw std::logic_error("mamba"); }
+  virtual void project(const Batch&, const ProjectArgs&) { throw std::logic_error("project"); }
   virtual void output(const Batch& batch, const OutputArgs& args) = 0;
   virtual void route(const Batch& batch, const RouteArgs& args) = 0;
   virtual void experts(const Batch& batch, const ExpertArgs& args) = 0;
+  virtual void shared_expert(const Batch&, const SharedExpertArgs&) {
+    throw std::logic_error("shared_expert");
+  }
   virtual void head(const Batch& batch, const HeadArgs& args) = 0;
 };
 

@@ -26,6 +26,18 @@ KvLayout make_kv_layout(const DecoderSpec& spec, KvType type) {
     layout.groups[index].layers.push_back(static_cast<int>(layout.layer_group.size()));
     layout.layer_group.push_back(index);
   }
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.delta_net) {
+      const DeltaNetSpec& net = *layer.delta_net;
+      layout.states.push_back({.conv = int64_t{net.kernel - 1} * net.channels(),
+                               .state = int64_t{net.value_heads} * net.key_dim * net.value_dim});
+    }
+    if (layer.mamba) {
+      const MambaSpec& mamba = *layer.mamba;
+      layout.states.push_back({.conv = int64_t{mamba.kernel - 1} * mamba.channels(),
+                               .state = int64_t{mamba.heads} * mamba.state_dim * mamba.head_dim});
+    }
+  }
   return layout;
 }
 
@@ -33,45 +45,7 @@ Decoder::Decoder(DecoderParts parts, KvType kv_type, int adapter_slots)
     : parts_(std::move(parts)),
       lora_(parts_.table->linears.size(), adapter_slots),
       kv_layout_(make_kv_layout(parts_.spec, kv_type)) {
-  embedding_ = linear(Stage::kEmbedding, -1);
-  head_ = linear(Stage::kHead, -1);
-  final_norm_ = norm(parts_.spec.final_norm);
-  for (size_t i = 0; i < parts_.spec.layers.size(); ++i) {
-    const LayerSpec& spec = parts_.spec.layers[i];
-    const int index = static_cast<int>(i);
-    Layer& layer = layers_.emplace_back();
-    if (spec.attention) {
-      const std::string& sinks = spec.attention->sinks;
-      layer.attention = {.spec = &*spec.attention,
-                         .norm = norm(spec.attention->norm),
-                         .query_norm = norm(spec.attention->query_norm),
-                         .key_norm = norm(spec.attention->key_norm),
-                         .query = linear(Stage::kQuery, index),
-                         .key = linear(Stage::kKey, index),
-                         .value = linear(Stage::kValue, index),
-                         .out = linear(Stage::kAttentionOut, index),
-                         .sinks = sinks.empty() ? nullptr : parts_.plain.at(sinks).data()};
-    }
-    if (spec.moe) {
-      layer.moe = {.spec = &*spec.moe,
-                   .norm = norm(spec.moe->norm),
-                   .router = linear(Stage::kRouter, index),
-                   .up = linear(Stage::kExpertUp, index),
-                   .down = linear(Stage::kExpertDown, index)};
-    }
-  }
-}
-
-Norm Decoder::norm(const std::string& name) const {
-  if (name.empty()) return {};
-  return {.weight = parts_.plain.at(name).data(), .eps = parts_.spec.norm_eps};
-}
-
-Linear Decoder::linear(Stage stage, int layer) const {
-  const LinearSpec* spec = parts_.table->find(stage, layer);
-  LK_CHECK(spec != nullptr);
-  const size_t index = spec - parts_.table->linears.data();
-  return {.weights = parts_.weights[index].get(), .lora = lora_.linear(index)};
+  bind_layers();
 }
 
 std::shared_ptr<const PreparedAdapter> Decoder::prepare_adapter(
@@ -85,6 +59,7 @@ void Decoder::set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter)
 
 void Decoder::check_batch(const Batch& batch) const {
   LK_CHECK(batch.kv.size() == kv_layout_.groups.size());
+  LK_CHECK(kv_layout_.states.empty() || batch.state_slot);
   for (int t = 0; t < batch.tokens; ++t) {
     LK_CHECK(batch.token_ids[t] >= 0 && batch.token_ids[t] < parts_.spec.vocab);
     LK_CHECK(batch.positions[t] >= 0 && batch.positions[t] < parts_.spec.max_positions);
@@ -94,12 +69,24 @@ void Decoder::check_batch(const Batch& batch) const {
 }
 
 void Decoder::reserve(const Batch& batch) {
-  size_t q_width = 0, top_k = 0;
+  size_t q_width = 0, gate_width = 0, mixed_width = 0, top_k = 0, latent = 0;
+  const auto widen = [](size_t& width, int64_t at_least) {
+    width = std::max(width, static_cast<size_t>(at_least));
+  };
   for (const LayerSpec& layer : parts_.spec.layers) {
     if (layer.attention) {
-      q_width = std::max<size_t>(q_width, layer.attention->heads * layer.attention->head_dim);
+      const int64_t width = int64_t{layer.attention->heads} * layer.attention->head_dim;
+      widen(q_width, width);
+      widen(mixed_width, width);
+      if (layer.attention->gated) widen(gate_width, width);
     }
-    if (layer.moe) top_k = std::max<size_t>(top_k, layer.moe->top_k);
+    if (layer.delta_net)
+      widen(mixed_width, int64_t{layer.delta_net->value_heads} * layer.delta_net->value_dim);
+    if (layer.mamba) widen(mixed_width, layer.mamba->inner());
+    if (layer.moe) {
+      widen(top_k, layer.moe->top_k);
+      widen(latent, layer.moe->latent);
+    }
   }
   const auto rows_of = [&batch](size_t width, auto&... buffers) {
     static_assert(sizeof(float) == sizeof(int32_t));
@@ -107,8 +94,11 @@ void Decoder::reserve(const Batch& batch) {
   };
   rows_of(parts_.spec.hidden, residual_, x_);
   rows_of(parts_.spec.rope.inv_freq.size(), rope_cos_, rope_sin_);
-  rows_of(q_width, q_, attended_);
+  rows_of(q_width, q_);
+  rows_of(gate_width, gate_);
+  rows_of(mixed_width, mixed_);
   rows_of(top_k, expert_, weight_);
+  rows_of(latent, latent_x_, latent_);
 }
 
 void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,
@@ -121,10 +111,12 @@ void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,
 
   Kernels& kernels = *parts_.kernels;
   kernels.embed(batch, {.embedding = embedding_, .residual = residual_.as<float>()});
-  int attention_layer = 0;
+  int attention_layer = 0, recurrent_layer = 0;
   size_t traced = 0;  // experts of the MoE layers before this one
   for (const Layer& layer : layers_) {
     if (layer.attention) attend(batch, *layer.attention, cache.layer(attention_layer++));
+    if (layer.delta_net) recur(batch, *layer.delta_net, cache.state(recurrent_layer++));
+    if (layer.mamba) recur(batch, *layer.mamba, cache.state(recurrent_layer++));
     if (layer.moe) {
       mix_experts(batch, *layer.moe, trace.experts ? trace.experts + traced : nullptr,
                   trace.forced_experts ? trace.forced_experts + traced : nullptr);
@@ -135,70 +127,6 @@ void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,
   kernels.head(
       batch,
       {.residual = residual_.as<float>(), .norm = final_norm_, .head = head_, .logits = logits});
-}
-
-void Decoder::attend(const Batch& batch, const Attention& layer, KvLayer kv) {
-  Kernels& kernels = *parts_.kernels;
-  const AttentionSpec& spec = *layer.spec;
-  kernels.qkv(batch, {.residual = residual_.as<float>(),
-                      .norm = layer.norm,
-                      .query = layer.query,
-                      .key = layer.key,
-                      .value = layer.value,
-                      .heads = spec.heads,
-                      .kv_heads = spec.kv_heads,
-                      .head_dim = spec.head_dim,
-                      .rotary = parts_.spec.rope.rotary(),
-                      .rope_cos = rope_cos_.as<float>(),
-                      .rope_sin = rope_sin_.as<float>(),
-                      .q = q_.as<float>(),
-                      .kv = kv,
-                      .query_norm = layer.query_norm,
-                      .key_norm = layer.key_norm,
-                      .norm_whole = spec.norm_whole,
-                      .clip = spec.clip});
-  kernels.attention(batch, {.q = q_.as<float>(),
-                            .kv = kv,
-                            .heads = spec.heads,
-                            .kv_heads = spec.kv_heads,
-                            .head_dim = spec.head_dim,
-                            .window = spec.window,
-                            .scale = spec.scale,
-                            .sinks = layer.sinks,
-                            .out = attended_.as<float>()});
-  kernels.output(
-      batch, {.x = attended_.as<float>(), .linear = layer.out, .residual = residual_.as<float>()});
-}
-
-void Decoder::mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen,
-                          const int32_t* forced) {
-  Kernels& kernels = *parts_.kernels;
-  const MoeSpec& spec = *layer.spec;
-  kernels.route(batch, {.residual = residual_.as<float>(),
-                        .norm = layer.norm,
-                        .router = layer.router,
-                        .rule = spec.rule,
-                        .experts = spec.experts,
-                        .top_k = spec.top_k,
-                        .forced = forced,
-                        .x = x_.as<float>(),
-                        .expert = expert_.as<int32_t>(),
-                        .weight = weight_.as<float>()});
-  if (chosen) {
-    std::memcpy(chosen, expert_.data(), sizeof(int32_t) * batch.tokens * spec.top_k);
-  }
-  kernels.experts(batch, {.x = x_.as<float>(),
-                          .expert = expert_.as<int32_t>(),
-                          .weight = weight_.as<float>(),
-                          .experts = spec.experts,
-                          .top_k = spec.top_k,
-                          .intermediate = spec.intermediate,
-                          .up = layer.up,
-                          .down = layer.down,
-                          .activation = spec.activation,
-                          .alpha = spec.alpha,
-                          .limit = spec.limit,
-                          .residual = residual_.as<float>()});
 }
 
 }  // namespace lk

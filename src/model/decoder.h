@@ -16,7 +16,7 @@
 namespace lk {
 
 // Shape of the KV cache of `spec`: layers with the same window share a group; groups in order of
-// first use.
+// first use. And of the states of its recurrent layers.
 KvLayout make_kv_layout(const DecoderSpec& spec, KvType type);
 
 // Everything loaded that a decoder is made of.
@@ -52,22 +52,51 @@ class Decoder : public Model {
     Linear query, key, value, out;
     const float* sinks;  // null if there are none
   };
+  struct DeltaNet {
+    const DeltaNetSpec* spec;
+    Norm norm, out_norm;
+    Linear qkv, z, a, b, out;
+    std::vector<float> conv;  // [kernel, channels]
+    const float *a_log, *dt_bias;
+  };
+  struct Mamba {
+    const MambaSpec* spec;
+    Norm norm, out_norm;
+    Linear in, out;
+    std::vector<float> conv;  // [kernel, channels]
+    const float *conv_bias, *a_log, *d, *dt_bias;
+  };
   struct Moe {
     const MoeSpec* spec;
     Norm norm;
     Linear router, up, down;
+    const float* correction;                     // null: none
+    Linear latent_in, latent_out;                // weights null: none
+    Linear shared_up, shared_down, shared_gate;  // the same
   };
   struct Layer {
     std::optional<Attention> attention;
+    std::optional<DeltaNet> delta_net;
+    std::optional<Mamba> mamba;
     std::optional<Moe> moe;
   };
 
+  void bind_layers();
+  Attention bind(const AttentionSpec& spec, int layer) const;
+  DeltaNet bind(const DeltaNetSpec& spec, int layer) const;
+  Mamba bind(const MambaSpec& spec, int layer) const;
+  Moe bind(const MoeSpec& spec, int layer) const;
+  const float* plain(const std::string& name) const;  // null for an empty name
   Norm norm(const std::string& name) const;
   Linear linear(Stage stage, int layer) const;
   void check_batch(const Batch& batch) const;
   void reserve(const Batch& batch);
   void attend(const Batch& batch, const Attention& layer, KvLayer kv);
+  void recur(const Batch& batch, const DeltaNet& layer, StateLayer state);
+  void recur(const Batch& batch, const Mamba& layer, StateLayer state);
   void mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen, const int32_t* forced);
+  void apply_experts(const Batch& batch, const Moe& layer);
+  void apply_shared_expert(const Batch& batch, const Moe& layer);
 
   DecoderParts parts_;
   LoraSlots lora_;
@@ -79,9 +108,11 @@ class Decoder : public Model {
   // Scratch of one step; grows to the largest step seen.
   AlignedBuffer residual_;             // [T, hidden]
   AlignedBuffer rope_cos_, rope_sin_;  // [T, rotary / 2]
-  AlignedBuffer q_, attended_;         // [T, heads * head_dim] of the widest layer
+  AlignedBuffer q_, gate_;             // [T, heads * head_dim] of the widest layer
+  AlignedBuffer mixed_;                // [T, what the widest mixer gives to its output linear]
   AlignedBuffer x_;                    // [T, hidden]
   AlignedBuffer expert_, weight_;      // [T, k] of the layer with most
+  AlignedBuffer latent_x_, latent_;    // [T, latent] of the layer with the widest
 };
 
 }  // namespace lk

@@ -70,6 +70,7 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
     LK_RETURN_IF_ERROR(check_finite(stored.plain[i], name, /*mapped=*/true));
     std::vector<float>& values = parts.plain[spec.name];
     values = to_f32(stored.plain[i]);
+    for (float& value : values) value += spec.offset;
     parts.info.weight_bytes += values.size() * sizeof(float);
   }
   parts.info.content_hash = hasher.finish(checkpoint.config());

@@ -47,7 +47,7 @@ Result<std::vector<MoeGroup>> plan_moe(const StoredModel& stored, const LinearTa
                             .activation = moe.activation,
                             .gated = up.spec->row_order != RowOrder::kPlain,
                             .bias = up.spec->bias || down.spec->bias,
-                            .hidden = spec.hidden,
+                            .hidden = moe.latent > 0 ? moe.latent : spec.hidden,
                             .intermediate = moe.intermediate,
                             .lora = options.lora,
                             .max_rank = options.max_rank,
