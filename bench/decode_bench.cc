@@ -40,6 +40,7 @@ class Streams {
     for (int s = 0; s < streams; ++s) {
       next_.push_back(17 + 31 * s);
       adapter_of_.push_back(adapters ? s : -1);
+      states_.push_back(first_block / blocks_each + s);
     }
     logits_.resize(size_t(streams) * model.info().vocab);
     prefill();
@@ -92,6 +93,7 @@ class Streams {
     batch.context_len = context.data();
     batch.logit_rows = rows.data();
     batch.kv = kv;
+    batch.state_slot = states_.data();
     experts.assign(size_t(model_.info().layers) * ids.size() * model_.info().top_k, 0);
     ForwardTrace trace;
     trace.experts = experts.data();
@@ -112,7 +114,7 @@ class Streams {
   int streams_, blocks_each_, length_ = 0;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<std::vector<int64_t>> slots_;
-  std::vector<int32_t> next_;
+  std::vector<int32_t> next_, states_;
   std::vector<int> adapter_of_;
   std::vector<float> logits_;
 };
@@ -214,7 +216,8 @@ int main(int argc, char** argv) {
   }
   const int blocks_each = (kPrompt + steps + 16) / kKvBlockTokens + 2;
   const int total_blocks = (2 * kStreams + 1) * blocks_each;
-  KvCache cache(model.kv_layout(), std::vector<int>(model.kv_layout().groups.size(), total_blocks));
+  KvCache cache(model.kv_layout(), std::vector<int>(model.kv_layout().groups.size(), total_blocks),
+                2 * kStreams + 1);
   Streams one(model, cache, 1, 0, blocks_each, false);
   Streams base(model, cache, kStreams, blocks_each, blocks_each, false);
   Streams adapted(model, cache, kStreams, (1 + kStreams) * blocks_each, blocks_each, adapters > 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "cache/state_pool.h"
 
 namespace lk {
 namespace {
@@ -40,6 +41,15 @@ int longest_known(const BlockPools& pools, std::span<const PrefixKey> keys) {
       g = 0;
     }
   }
+  return length;
+}
+
+// The same where the model also needs the state at the end.
+int longest_known(const BlockPools& pools, const StatePool& states,
+                  std::span<const PrefixKey> keys) {
+  int length = longest_known(pools, keys);
+  while (states.used() && length > 0 && !states.knows(keys[length - 1]))
+    length = longest_known(pools, keys.first(length - 1));
   return length;
 }
 
@@ -130,9 +140,10 @@ void SequenceBlocks::clear(BlockPools& pools) {
   groups_.clear();
 }
 
-int SequenceBlocks::match(BlockPools& pools, std::span<const PrefixKey> keys) {
+int SequenceBlocks::match(BlockPools& pools, const StatePool& states,
+                          std::span<const PrefixKey> keys) {
   LK_CHECK(groups_.empty());
-  const int length = longest_known(pools, keys);
+  const int length = longest_known(pools, states, keys);
   if (length == 0) return 0;
   groups_.resize(pools.groups());
   for (int g = 0; g < pools.groups(); ++g) {

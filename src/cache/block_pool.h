@@ -10,6 +10,8 @@
 
 namespace lk {
 
+class StatePool;
+
 // The blocks of one KV group. A block without a reference is free. If its contents are known (the
 // prefix index has it) it keeps them until no other free block is left; the others are handed out
 // last freed first: memory that was never needed is not touched before.
@@ -68,8 +70,9 @@ class SequenceBlocks {
   bool reserve(BlockPools& pools, int computed, int count);
   void clear(BlockPools& pools);
   // Takes the longest prefix of at most keys.size() blocks that the pools know with all that a
-  // token behind it can see; returns its blocks. Nothing may be held.
-  int match(BlockPools& pools, std::span<const PrefixKey> keys);
+  // token behind it can see, and at whose end there is a state if the model has recurrent layers;
+  // returns its blocks. Nothing may be held.
+  int match(BlockPools& pools, const StatePool& states, std::span<const PrefixKey> keys);
   // Blocks [first, keys.size()) are full and computed: makes them known.
   void publish(BlockPools& pools, std::span<const PrefixKey> keys, int first) const;
 

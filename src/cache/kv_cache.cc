@@ -1,5 +1,7 @@
 #include "cache/kv_cache.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace lk {
@@ -49,6 +51,17 @@ KvLayer KvCache::layer(int attention_layer) {
           .values = values_[attention_layer].data(),
           .type = layout_.type,
           .group = layout_.layer_group[attention_layer]};
+}
+
+void KvCache::copy_state(int from_slot, int to_slot) {
+  LK_CHECK(from_slot >= 0 && from_slot < state_slots_ && to_slot >= 0 && to_slot < state_slots_);
+  for (size_t i = 0; i < layout_.states.size(); ++i) {
+    const auto copy = [&](float* slots, int64_t count) {
+      std::copy_n(slots + from_slot * count, count, slots + to_slot * count);
+    };
+    copy(convs_[i].as<float>(), layout_.states[i].conv);
+    copy(states_[i].as<float>(), layout_.states[i].state);
+  }
 }
 
 size_t KvCache::bytes() const {

@@ -42,6 +42,8 @@ class KvCache {
 
   KvLayer layer(int attention_layer);  // pointers for the kernels
   StateLayer state(int recurrent_layer);
+  // Copies one sequence's state in all recurrent layers.
+  void copy_state(int from_slot, int to_slot);
   const KvLayout& layout() const { return layout_; }
   int blocks(int group) const { return blocks_[group]; }
   int state_slots() const { return state_slots_; }

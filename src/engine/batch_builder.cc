@@ -9,7 +9,7 @@ namespace lk {
 const Batch& BatchBuilder::build(const std::vector<Chunk>& chunks, int groups,
                                  std::vector<ChunkRows>& rows) {
   for (auto* array : {&token_ids_, &positions_, &adapter_, &sequence_, &query_start_, &context_len_,
-                      &logit_rows_}) {
+                      &logit_rows_, &state_slot_}) {
     array->clear();
   }
   rows.assign(chunks.size(), {});
@@ -31,7 +31,8 @@ const Batch& BatchBuilder::build(const std::vector<Chunk>& chunks, int groups,
             .query_start = query_start_.data(),
             .context_len = context_len_.data(),
             .logit_rows = logit_rows_.data(),
-            .kv = kv_};
+            .kv = kv_,
+            .state_slot = state_slot_.data()};
   return batch_;
 }
 
@@ -45,6 +46,7 @@ void BatchBuilder::add_tokens(const Chunk& chunk, int sequence) {
   }
   query_start_.push_back(static_cast<int32_t>(token_ids_.size()));
   context_len_.push_back(s.computed + chunk.count);
+  state_slot_.push_back(s.state);
 }
 
 void BatchBuilder::add_rows(const Chunk& chunk, ChunkRows& rows) {

@@ -33,7 +33,7 @@ class BatchBuilder {
   void add_tables(const std::vector<Chunk>& chunks, int group);
 
   std::vector<int32_t> token_ids_, positions_, adapter_, sequence_, query_start_, context_len_,
-      logit_rows_;
+      logit_rows_, state_slot_;
   std::vector<Group> groups_;
   std::vector<KvIndex> kv_;
   Batch batch_;

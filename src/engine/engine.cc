@@ -54,14 +54,14 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
   const size_t bytes = options.kv_bytes > 0 ? options.kv_bytes : available_memory() / 2;
   const KvDemand demand{options.max_sequences, options.max_model_len, options.max_step_tokens,
                         options.prefix_cache};
-  LK_ASSIGN_OR_RETURN(const std::vector<int> blocks,
-                      plan_kv_blocks(model.kv_layout(), demand, bytes));
+  LK_ASSIGN_OR_RETURN(const KvPlan plan, plan_kv(model.kv_layout(), demand, bytes));
+  if (plan.states > 0) options.max_sequences = plan.states;
   try {
-    return std::unique_ptr<Engine>(new Engine(model, std::move(vocabulary), options, blocks));
+    return std::unique_ptr<Engine>(new Engine(model, std::move(vocabulary), options, plan));
   } catch (const std::bad_alloc&) {
-    size_t wanted_bytes = 0;
-    for (size_t g = 0; g < blocks.size(); ++g)
-      wanted_bytes += model.kv_layout().block_bytes(static_cast<int>(g)) * blocks[g];
+    size_t wanted_bytes = model.kv_layout().state_bytes() * (plan.states + plan.snapshots);
+    for (size_t g = 0; g < plan.blocks.size(); ++g)
+      wanted_bytes += model.kv_layout().block_bytes(static_cast<int>(g)) * plan.blocks[g];
     return fail(ErrorKind::kResource,
                 "memory ran out: the KV cache takes {} bytes beside {} bytes of weights; lower "
                 "--max-model-len or --max-num-seqs",
@@ -70,13 +70,14 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
 }
 
 Engine::Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options,
-               const std::vector<int>& blocks)
+               const KvPlan& plan)
     : model_(model),
       vocabulary_(std::move(vocabulary)),
       options_(options),
-      cache_(model.kv_layout(), blocks),
-      pools_(model.kv_layout(), blocks),
-      scheduler_(scheduler_options(options, model.info().vocab), pools_),
+      cache_(model.kv_layout(), plan.blocks, plan.states + plan.snapshots),
+      pools_(model.kv_layout(), plan.blocks),
+      states_(plan.states, plan.snapshots),
+      scheduler_(scheduler_options(options, model.info().vocab), pools_, states_),
       output_(vocabulary_, model.info().eos_token_ids, model.info().vocab) {}
 
 Status Engine::check(const Request& request) const {
@@ -168,7 +169,8 @@ void Engine::step(std::vector<TokenEvent>& events) {
   const size_t vocab = model_.info().vocab;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     Sequence& sequence = *plan.chunks[i].sequence;
-    scheduler_.computed(plan.chunks[i]);
+    if (const auto copy = scheduler_.computed(plan.chunks[i]))
+      cache_.copy_state(copy->from, copy->to);
     try {
       take_rows(sequence, rows_[i], logits_.as<float>() + rows_[i].first * vocab, events);
     } catch (const std::exception& e) {
@@ -196,6 +198,7 @@ void Engine::compute(const StepPlan& plan) {
   }
   logits_.reserve(std::max<size_t>(1, batch.logit_count) * model_.info().vocab * sizeof(float));
   const double before = thread_cpu_seconds();
+  for (const StateCopy& copy : plan.restored) cache_.copy_state(copy.from, copy.to);
   model_.forward(batch, cache_, logits_.as<float>());
   stats_.forward_cpu_seconds += thread_cpu_seconds() - before;
 }

@@ -9,7 +9,9 @@
 #include "base/result.h"
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
+#include "cache/state_pool.h"
 #include "engine/batch_builder.h"
+#include "engine/kv_plan.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/token_output.h"
@@ -80,11 +82,14 @@ class Engine {
   void step(std::vector<TokenEvent>& events);
   EngineStats stats() const;
   std::vector<int> total_blocks() const;  // by KV group
+  // Sequences that can run at once, and states kept for the prefix cache; 0 and 0 for a model
+  // without recurrent layers.
+  int state_slots() const { return states_.slots() - states_.snapshots(); }
+  int state_snapshots() const { return states_.snapshots(); }
   std::vector<RequestId> requests() const;
 
  private:
-  Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options,
-         const std::vector<int>& blocks);
+  Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options, const KvPlan& plan);
   void compute(const StepPlan& plan);
   void fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events);
   void finish(Sequence& sequence, TokenEvent&& event, std::vector<TokenEvent>& events);
@@ -96,6 +101,7 @@ class Engine {
   EngineOptions options_;
   KvCache cache_;
   BlockPools pools_;
+  StatePool states_;
   Scheduler scheduler_;
   BatchBuilder builder_;
   TokenOutput output_;

@@ -39,7 +39,7 @@ std::vector<int> blocks_for_sequences(const KvLayout& layout, const KvDemand& de
 Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
                                         size_t bytes) {
   std::vector<int> blocks = blocks_for_sequences(layout, demand, demand.max_sequences);
-  if (demand.prefix_cache) {
+  if (demand.prefix_cache && !blocks.empty()) {
     const int most = *std::max_element(blocks.begin(), blocks.end());
     for (int& count : blocks) count = std::min(most, kWindowsToKeep * count);
   }
@@ -73,6 +73,28 @@ Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& 
   return blocks;
 }
 
+Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t bytes) {
+  KvPlan plan;
+  KvDemand kv = demand;
+  if (const size_t state = layout.state_bytes(); state > 0) {
+    const size_t fitting = std::max<size_t>(1, bytes / 2 / state);
+    plan.states = static_cast<int>(std::min<size_t>(demand.max_sequences, fitting));
+    if (state > bytes) {
+      return fail(ErrorKind::kResource,
+                  "the state of one sequence takes {} MiB, but there is room for {} MiB",
+                  (state >> 20) + 1, bytes >> 20);
+    }
+    bytes -= plan.states * state;
+    if (demand.prefix_cache) {
+      plan.snapshots = static_cast<int>(std::min<size_t>(demand.max_sequences, bytes / 4 / state));
+      bytes -= plan.snapshots * state;
+    }
+    kv.max_sequences = plan.states;
+  }
+  LK_ASSIGN_OR_RETURN(plan.blocks, plan_kv_blocks(layout, kv, bytes));
+  return plan;
+}
+
 size_t kv_bytes_per_token(const KvLayout& layout) {
   size_t bytes = 0;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
@@ -84,7 +106,7 @@ size_t kv_bytes_per_token(const KvLayout& layout) {
 
 size_t kv_bytes_of_sequence(const KvLayout& layout, int tokens) {
   const BlockPools none(layout, std::vector<int>(layout.groups.size(), 0));
-  size_t bytes = 0;
+  size_t bytes = layout.state_bytes();
   for (int g = 0; g < none.groups(); ++g)
     bytes += layout.block_bytes(g) * none.most_blocks(g, tokens, 1);
   return bytes;

@@ -1,4 +1,5 @@
-// How many KV blocks each group gets from a number of bytes. Pure functions.
+// How many KV blocks each group gets from a number of bytes, and how many states of recurrent
+// layers are kept. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,17 @@ struct KvDemand {
   bool prefix_cache = false;
 };
 
+struct KvPlan {
+  std::vector<int> blocks;  // by KV group
+  int states = 0;           // sequences that can run at once; 0: without recurrent layers
+  int snapshots = 0;        // states kept for the prefix cache
+};
+
+// Blocks as plan_kv_blocks says. With recurrent layers every running sequence takes a state too:
+// states take at most half of `bytes`, so fewer sequences than demanded may run, and with a prefix
+// cache snapshots a quarter of the rest.
+Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t bytes);
+
 // Blocks for `demand` in full if they take no more than `bytes`, otherwise fewer: groups with a
 // window keep what their windows take, the others share the rest. With a prefix cache the windows
 // get up to four times as much: a prefix can be taken up only where the window before its
@@ -26,7 +38,7 @@ Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& 
 
 // Bytes that one more token of a long sequence takes (groups without a window).
 size_t kv_bytes_per_token(const KvLayout& layout);
-// Bytes of one sequence of `tokens` tokens while it decodes.
+// Bytes of one sequence of `tokens` tokens while it decodes, with its state.
 size_t kv_bytes_of_sequence(const KvLayout& layout, int tokens);
 
 }  // namespace lk

@@ -7,9 +7,26 @@
 #include "base/check.h"
 
 namespace lk {
+namespace {
 
-Scheduler::Scheduler(const SchedulerOptions& options, BlockPools& pools)
-    : options_(options), pools_(pools), lanes_(options.adapter_slots, options.slot_patience) {
+// Shorter prompts are computed again sooner than a state is copied; and the distance of snapshots
+// within a long one.
+constexpr int kLeastSnapshot = 64;
+constexpr int kSnapshotStride = 512;
+
+// Where the last snapshot of a prompt is taken: at least one token is left to be computed.
+int last_snapshot(const Sequence& sequence) {
+  const int end = (sequence.prompt_size - 1) / kKvBlockTokens * kKvBlockTokens;
+  return end < kLeastSnapshot ? 0 : end;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options, BlockPools& pools, StatePool& states)
+    : options_(options),
+      pools_(pools),
+      states_(states),
+      lanes_(options.adapter_slots, options.slot_patience) {
   LK_CHECK(options.max_tokens >= options.max_sequences && options.max_prompt_rows > 0);
 }
 
@@ -42,6 +59,8 @@ void Scheduler::give_back(Sequence* sequence) {
   sequence->running = false;
   sequence->computed = 0;
   sequence->blocks.clear(pools_);
+  if (sequence->state >= 0) states_.give(std::exchange(sequence->state, -1));
+  sequence->state_saved = 0;
 }
 
 StepPlan& Scheduler::plan() {
@@ -63,10 +82,29 @@ StepPlan& Scheduler::plan() {
 }
 
 int Scheduler::chunk_size(const Sequence& sequence, const Budget& budget) const {
-  const int count = std::min(sequence.pending(), budget.prefill);
+  const int count = cut_for_snapshot(sequence, std::min(sequence.pending(), budget.prefill));
   const auto [first, last] = sequence.prompt_rows(count);
   return last - first <= budget.prompt_rows ? count
                                             : first + budget.prompt_rows - sequence.computed;
+}
+
+// Lets a prompt's chunks end where snapshots can be taken.
+int Scheduler::cut_for_snapshot(const Sequence& sequence, int count) const {
+  const int last = states_.snapshots() > 0 ? last_snapshot(sequence) : 0;
+  if (sequence.computed >= last) return count;
+  const int end = std::min(sequence.computed + count, last) / kKvBlockTokens * kKvBlockTokens;
+  return end > sequence.computed ? end - sequence.computed : count;
+}
+
+std::optional<StateCopy> Scheduler::snapshot(Sequence& sequence) {
+  const int last = last_snapshot(sequence);
+  if (sequence.computed % kKvBlockTokens != 0 || sequence.computed > last) return std::nullopt;
+  if (sequence.computed < last && sequence.computed - sequence.state_saved < kSnapshotStride)
+    return std::nullopt;
+  sequence.state_saved = sequence.computed;
+  const int32_t slot = states_.save(sequence.keys[sequence.computed / kKvBlockTokens - 1]);
+  if (slot < 0) return std::nullopt;
+  return StateCopy{sequence.state, slot};
 }
 
 void Scheduler::take(Sequence* sequence, int count, Budget& budget) {
@@ -134,8 +172,8 @@ void Scheduler::look_up(Sequence& sequence) {
     most = std::min(most, sequence.scored);
   const size_t blocks = most / kKvBlockTokens;
   extend_keys(sequence, blocks);
-  sequence.computed =
-      kKvBlockTokens * sequence.blocks.match(pools_, std::span(sequence.keys).first(blocks));
+  sequence.computed = kKvBlockTokens * sequence.blocks.match(
+                                           pools_, states_, std::span(sequence.keys).first(blocks));
 }
 
 // Counts what `look_up` found for a sequence that is admitted for the first time.
@@ -146,14 +184,23 @@ void Scheduler::count_look_up(Sequence& sequence) {
   prefix_stats_.hits += sequence.computed;
 }
 
-void Scheduler::computed(const Chunk& chunk) {
+std::optional<StateCopy> Scheduler::computed(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   const int before = sequence.computed / kKvBlockTokens;
   sequence.computed += chunk.count;
   const int now = sequence.computed / kKvBlockTokens;
-  if (!options_.prefix_cache || now == before) return;
+  if (!options_.prefix_cache || now == before) return std::nullopt;
   extend_keys(sequence, now);
   sequence.blocks.publish(pools_, std::span(sequence.keys).first(now), before);
+  return states_.snapshots() > 0 ? snapshot(sequence) : std::nullopt;
+}
+
+void Scheduler::take_state(Sequence& sequence) {
+  sequence.state = states_.take();
+  sequence.state_saved = sequence.computed;
+  if (sequence.computed == 0) return;
+  const int32_t slot = states_.find(sequence.keys[sequence.computed / kKvBlockTokens - 1]);
+  plan_.restored.push_back({slot, sequence.state});
 }
 
 void Scheduler::admit(Budget& budget) {
@@ -171,6 +218,7 @@ void Scheduler::admit(Budget& budget) {
     lanes_.admit(sequence, plan_.bindings);
     sequence->running = true;
     sequence->preempted = false;
+    if (states_.used()) take_state(*sequence);
     const auto earlier = [](const Sequence* a, const Sequence* b) {
       return a->arrival < b->arrival;
     };

@@ -9,11 +9,18 @@
 // arrived last: that one gives everything back and is computed again later. The earliest never
 // loses its blocks and the pools hold the longest possible sequence, so the work always goes on. On
 // the CPU computing again gives the same bits, as chunks and company do not enter them.
+//
+// Where a model has recurrent layers a shared prefix needs the state at its end. States are kept
+// (copied) where a prompt's chunk ends on a full block: at the prompt's last one, which the next
+// turn of a conversation goes on from, and about every 512 tokens before, for what only begins
+// alike. Never one that decoding led to.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/state_pool.h"
 #include "engine/lanes.h"
 #include "engine/sequence.h"
 
@@ -42,13 +49,14 @@ struct Chunk {
 struct StepPlan {
   std::vector<Chunk> chunks;
   std::vector<SlotBinding> bindings;
+  std::vector<StateCopy> restored;  // to be copied before the step
   int preempted = 0;
 };
 
 class Scheduler {
  public:
-  // `pools` must outlive the scheduler.
-  Scheduler(const SchedulerOptions& options, BlockPools& pools);
+  // The pools must outlive the scheduler. `states`, if used, has a slot for each running sequence.
+  Scheduler(const SchedulerOptions& options, BlockPools& pools, StatePool& states);
 
   void add(Sequence* sequence);
   // Finished or cancelled; its blocks and its share of a slot are free at once. Not between `plan`
@@ -64,8 +72,9 @@ class Scheduler {
   // Every chunk's blocks are reserved. Not empty if there is anything to do.
   StepPlan& plan();
   // The chunk's keys and values are in the cache: advances `computed`, and full blocks can be
-  // shared from now on.
-  void computed(const Chunk& chunk);
+  // shared from now on. A copy is given if the state that the chunk led to is to be kept; to be
+  // made before the next call.
+  std::optional<StateCopy> computed(const Chunk& chunk);
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return lanes_.waiting(); }
@@ -78,6 +87,9 @@ class Scheduler {
     int prompt_rows = 0;
   };
   int chunk_size(const Sequence& sequence, const Budget& budget) const;
+  int cut_for_snapshot(const Sequence& sequence, int count) const;
+  std::optional<StateCopy> snapshot(Sequence& sequence);
+  void take_state(Sequence& sequence);
   void take(Sequence* sequence, int count, Budget& budget);
   bool reserve(Sequence* sequence, int count);
   bool fits(const Sequence& sequence) const;
@@ -90,6 +102,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   BlockPools& pools_;
+  StatePool& states_;
   AdapterLanes lanes_;
   std::vector<Sequence*> running_;  // by arrival
   uint64_t arrivals_ = 0;

@@ -30,6 +30,8 @@ struct Sequence {
   bool paused = false;     // in no lane
   int computed = 0;        // leading tokens whose keys and values are in the cache
   SequenceBlocks blocks;
+  int32_t state = -1;           // slot of the recurrent layers' state, while it runs
+  int state_saved = 0;          // tokens after which the last snapshot was taken
   std::vector<PrefixKey> keys;  // of the full blocks of `tokens`, as far as they were needed
   bool looked_up = false;       // in the prefix cache, once or more
   int cached_tokens = 0;        // found there the first time; 0 once an event has told it

@@ -40,8 +40,8 @@ struct Batch {
   const int32_t* query_start = nullptr;  // [S + 1]
   const int32_t* context_len = nullptr;  // [S] keys in the cache after this step
   const int32_t* logit_rows = nullptr;   // [R] tokens whose logits are wanted
-  const int32_t* state_slot = nullptr;   // [S] where recurrent layers keep the sequence's state
   std::span<const KvIndex> kv;           // by KV group
+  const int32_t* state_slot = nullptr;   // [S] where recurrent layers keep the sequence's state
 };
 
 // A linear packed for one Kernels implementation; made by Kernels::pack, used by the same

@@ -84,5 +84,25 @@ TEST(KvPlan, FullDemandOrWhatTheBytesHold) {
   EXPECT_FALSE(plan_kv_blocks(layout, demand, 2'000));
 }
 
+TEST(KvPlan, StatesAndSnapshotsOfRecurrentLayers) {
+  KvLayout layout = layout_of({0});
+  layout.states = {{.conv = 100, .state = 900}, {.conv = 100, .state = 900}};  // 8,000 bytes
+  KvDemand demand{8, 64, 64, true};
+  const auto full = plan_kv(layout, demand, 1 << 20);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->states, 8);
+  EXPECT_EQ(full->snapshots, 8);
+  const auto some = plan_kv(layout, demand, 50'000);
+  ASSERT_TRUE(some) << some.error().message;
+  EXPECT_EQ(some->states, 3);  // of half the bytes
+  EXPECT_EQ(some->snapshots, 0);
+  demand.prefix_cache = false;
+  EXPECT_EQ(plan_kv(layout, demand, 1 << 20)->snapshots, 0);
+  EXPECT_FALSE(plan_kv(layout, demand, 7'999));
+  EXPECT_EQ(kv_bytes_of_sequence(layout, 64), 8'000 + 4 * layout.block_bytes(0));
+  layout.states.clear();
+  EXPECT_EQ(plan_kv(layout, demand, 1 << 20)->states, 0);
+}
+
 }  // namespace
 }  // namespace lk

@@ -33,8 +33,9 @@ class LetterStream : public TextStream {
 
 class EngineHarness {
  public:
-  explicit EngineHarness(const EngineOptions& options, int max_positions = 2048)
-      : model(options.adapter_slots, max_positions) {
+  explicit EngineHarness(const EngineOptions& options, int max_positions = 2048,
+                         bool recurrent = false)
+      : model(options.adapter_slots, max_positions, recurrent) {
     auto created =
         Engine::create(model, {[](bool) { return std::make_unique<LetterStream>(); }, {}}, options);
     if (!created) ADD_FAILURE() << created.error().message;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 namespace lk {
 namespace {
@@ -23,13 +24,41 @@ std::vector<float> logits_of(uint64_t all, uint64_t windowed, uint64_t identity)
 
 }  // namespace
 
-FakeModel::FakeModel(int adapter_slots, int max_positions) : slots_(adapter_slots, 0), cells_(2) {
+FakeModel::FakeModel(int adapter_slots, int max_positions, bool recurrent)
+    : slots_(adapter_slots, 0), cells_(2) {
   info_.vocab = kVocab;
   info_.max_positions = max_positions;
   info_.eos_token_ids = {kVocab - 1};
   layout_.groups = {{kWindow, {0}}, {0, {1}}};
   layout_.layer_group = {0, 1};
   layout_.kv_heads = layout_.head_dim = 1;
+  if (recurrent) layout_.states = {{.conv = 2, .state = sizeof(State) / sizeof(float)}};
+}
+
+// A state must be that of the tokens before the chunk, and of the same adapter.
+void FakeModel::recur(const Batch& batch, KvCache& cache, int sequence) {
+  const int slot = batch.state_slot[sequence];
+  check(slot >= 0 && slot < cache.state_slots(), "a state slot outside the cache");
+  float* at = cache.state(0).state + slot * (sizeof(State) / sizeof(float));
+  State state;
+  const int first = batch.query_start[sequence];
+  const uint64_t identity = identity_of(batch.adapter[first]);
+  if (batch.positions[first] > 0) {
+    std::memcpy(&state, at, sizeof(state));
+    check(state.position == batch.positions[first], "a state of another position");
+    check(state.identity == identity, "another adapter's state");
+    uint64_t hash = 1;
+    for (int p = 0; p < batch.positions[first]; ++p) {
+      const int32_t block = batch.kv[1].block_table[sequence * batch.kv[1].max_blocks + p / 16];
+      hash = mix(hash, cells_[1][int64_t{block} * 16 + p % 16].token + 1);
+    }
+    check(state.hash == hash, "a state of other tokens");
+  }
+  for (int t = first; t < batch.query_start[sequence + 1]; ++t)
+    state.hash = mix(state.hash, batch.token_ids[t] + 1);
+  state.position = batch.context_len[sequence];
+  state.identity = identity;
+  std::memcpy(at, &state, sizeof(state));
 }
 
 const Kernels& FakeModel::kernels() const { std::abort(); }
@@ -63,6 +92,7 @@ void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const
       cells_[g][slot] = {batch.token_ids[t], batch.positions[t], identity_of(batch.adapter[t])};
     }
   }
+  for (int s = 0; s < batch.sequences && !layout_.states.empty(); ++s) recur(batch, cache, s);
   for (int r = 0; r < batch.logit_count; ++r) {
     const int t = batch.logit_rows[r], s = batch.sequence[t];
     check(t >= batch.query_start[s] && t < batch.query_start[s + 1], "row of another sequence");

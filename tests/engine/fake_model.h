@@ -20,7 +20,8 @@ class FakeModel : public Model {
   static constexpr int kVocab = 64;
   static constexpr int kWindow = 32;
 
-  explicit FakeModel(int adapter_slots, int max_positions = 2048);
+  // `recurrent`: one more layer, whose state is a hash of all tokens.
+  explicit FakeModel(int adapter_slots, int max_positions = 2048, bool recurrent = false);
 
   const ModelInfo& info() const override { return info_; }
   const LinearTable& linears() const override { return table_; }
@@ -57,6 +58,12 @@ class FakeModel : public Model {
     int32_t token = -1, position = -1;
     uint64_t identity = 0;  // of the adapter that wrote it
   };
+  // What the recurrent layer keeps: tokens so far, their hash, and whose they are.
+  struct State {
+    uint64_t hash = 1, identity = 0;
+    int64_t position = 0;
+  };
+  void recur(const Batch& batch, KvCache& cache, int sequence);
   void check(bool ok, const std::string& what) {
     if (!ok && errors.size() < 10) errors.push_back(what);
   }

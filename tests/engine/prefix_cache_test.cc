@@ -1,5 +1,6 @@
 // Sharing of KV blocks between requests with the same beginning.
 #include "cache/prefix_index.h"
+#include "cache/state_pool.h"
 
 #include <deque>
 #include <random>
@@ -121,7 +122,7 @@ TEST(SequenceBlocks, MatchesTheLongestPrefixThatIsWhole) {
     lengths.insert(expected);
     const std::vector<int> before = {pools.pool(0).free_count(), pools.pool(1).free_count()};
     SequenceBlocks sequence;
-    ASSERT_EQ(sequence.match(pools, keys), expected);
+    ASSERT_EQ(sequence.match(pools, StatePool(0, 0), keys), expected);
     for (int g = 0; g < 2 && expected > 0; ++g) {
       const int first = windows[g] == 0 ? 0 : std::max(0, expected * 16 - windows[g] + 1);
       for (int i = 0; i < expected; ++i) {

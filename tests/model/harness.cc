@@ -70,14 +70,14 @@ struct Chunk {
 // One step's arrays behind a Batch.
 struct Step {
   std::vector<int32_t> token_ids, positions, adapter, sequence, query_start = {0}, context_len,
-                                                                rows;
+                                                                rows, states;
   std::vector<std::vector<int32_t>> tables;  // by KV group
   std::vector<std::vector<int64_t>> slot_mapping;
   std::vector<KvIndex> kv;
   Batch batch;
 
   Step(const std::vector<Sequence>& sequences, const std::vector<Chunk>& chunks,
-       std::vector<GroupBlocks>& groups) {
+       std::vector<GroupBlocks>& groups, const std::vector<int32_t>& state_slots) {
     for (size_t s = 0; s < chunks.size(); ++s) {
       const Chunk& chunk = chunks[s];
       const Sequence& from = sequences[chunk.sequence];
@@ -90,6 +90,7 @@ struct Step {
       }
       query_start.push_back(static_cast<int32_t>(token_ids.size()));
       context_len.push_back(chunk.end);
+      states.push_back(state_slots[chunk.sequence]);
       for (GroupBlocks& group : groups) group.advance(chunk.sequence, chunk.begin, chunk.end);
     }
     for (GroupBlocks& group : groups) add_group(chunks, group);
@@ -107,7 +108,8 @@ struct Step {
              .query_start = query_start.data(),
              .context_len = context_len.data(),
              .logit_rows = rows.data(),
-             .kv = kv};
+             .kv = kv,
+             .state_slot = states.data()};
   }
 
  private:
@@ -126,7 +128,8 @@ struct Step {
   }
 };
 
-// What an earlier owner may have left in a block: finite, but far from any real value.
+// What an earlier owner may have left in a block: finite, but far from any real value. States are
+// never read before they are written.
 void fill_with_garbage(KvCache& cache, Random& random) {
   const KvLayout& layout = cache.layout();
   for (size_t l = 0; l < layout.layer_group.size(); ++l) {
@@ -143,6 +146,11 @@ void fill_with_garbage(KvCache& cache, Random& random) {
           static_cast<uint16_t*>(half)[i] = f32_to_bf16(value);
       }
     }
+  }
+  for (size_t l = 0; l < layout.states.size(); ++l) {
+    const StateLayer layer = cache.state(static_cast<int>(l));
+    std::fill_n(layer.conv, layout.states[l].conv * cache.state_slots(), NAN);
+    std::fill_n(layer.state, layout.states[l].state * cache.state_slots(), NAN);
   }
 }
 
@@ -266,7 +274,10 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
     groups.emplace_back(group, sequences, random);
     blocks.push_back(groups.back().total());
   }
-  KvCache cache(layout, blocks);
+  std::vector<int32_t> state_slots(sequences.size());
+  std::iota(state_slots.begin(), state_slots.end(), 0);
+  std::shuffle(state_slots.begin(), state_slots.end(), random);
+  KvCache cache(layout, blocks, static_cast<int>(sequences.size()));
   fill_with_garbage(cache, random);
 
   const int vocab = model.info().vocab, layers = model.info().layers, k = model.info().top_k;
@@ -287,7 +298,7 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
     const auto chunks =
         choose_chunks(sequences, done, options.one_token_steps, step + 1 >= options.steps, random);
     if (chunks.empty()) continue;
-    const Step s(sequences, chunks, groups);
+    const Step s(sequences, chunks, groups, state_slots);
     const int tokens = s.batch.tokens;
     std::vector<int32_t> chosen(size_t{1} * layers * tokens * k), forced(chosen.size());
     // Both directions between [layers, tokens of the batch, k] and each sequence's own array.
