@@ -98,6 +98,8 @@ std::string inspect_text(const OrderedJson& report) {
     out += fmt::format("    {} layers {}\n", size(group["layers"]),
                        window == 0 ? "see everything" : fmt::format("see {} tokens", window));
   }
+  if (const size_t state = size(memory["state_bytes_per_sequence"]); state > 0)
+    out += fmt::format("  recurrent layers {} a sequence\n", human_bytes(state));
   out += fmt::format("  adapters {}\n  available {}\n\ntext\n",
                      human_bytes(size(memory["adapter_bytes"])),
                      human_bytes(size(memory["available_bytes"])));

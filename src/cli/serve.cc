@@ -35,7 +35,10 @@ Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
   MemoryNeeds needs;
   needs.weights = model.info().weight_bytes;
   needs.kv_least = kv_bytes_of_sequence(model.kv_layout(), length);
-  needs.kv_full = needs.kv_least * static_cast<size_t>(std::max(1, options.max_num_seqs));
+  // With recurrent layers a snapshot for each request, too (plan_kv).
+  const size_t snapshot = options.prefix_caching ? 2 * model.kv_layout().state_bytes() : 0;
+  needs.kv_full =
+      (needs.kv_least + snapshot) * static_cast<size_t>(std::max(1, options.max_num_seqs));
   if (options.threads > 0) needs.threads = options.threads;
   if (options.kv_cache_memory > 0) needs.kv_bytes = options.kv_cache_memory;
   if (options.adapter_memory > 0) needs.adapter_bytes = options.adapter_memory;
@@ -158,7 +161,7 @@ std::string none_if_empty(const std::string& text) { return text.empty() ? "none
 
 void print_plan(const ServeOptions& options, const ModelParts& parts, const ServedModel& served,
                 const MemoryPlan& memory, const std::vector<AdapterStatus>& adapters,
-                const std::vector<int>& blocks) {
+                const Engine& engine) {
   const ModelInfo& info = served.info;
   say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}",
                   fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
@@ -168,8 +171,16 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
                   none_if_empty(served.parsers.reasoning), none_if_empty(served.parsers.tools),
                   served.chat_template ? "found" : "none"));
   say(memory.describe());
-  say(fmt::format("KV blocks: {}; {} requests at once, context {}", fmt::join(blocks, " + "),
-                  options.max_num_seqs, served.max_model_len));
+  const int states = engine.state_slots();
+  say(fmt::format("KV blocks: {}; {} requests at once, context {}",
+                  fmt::join(engine.total_blocks(), " + "),
+                  states > 0 ? states : options.max_num_seqs, served.max_model_len));
+  if (states > 0) {
+    say(fmt::format(
+        "recurrent layers: {} a request, {} states kept for shared prefixes{}",
+        format_bytes(parts.model->kv_layout().state_bytes()), engine.state_snapshots(),
+        states < options.max_num_seqs ? "; memory for fewer requests than --max-num-seqs" : ""));
+  }
   std::vector<std::string> names;
   for (const AdapterStatus& adapter : adapters) {
     names.push_back(fmt::format("{} (rank {}, {})", adapter.name, adapter.max_rank,
@@ -237,7 +248,7 @@ Result<int> serve(const ServeOptions& options) {
   store_options.load = flags.adapter_options;
   auto store = std::make_unique<AdapterStore>(*parts.model, store_options);
   LK_RETURN_IF_ERROR(load_adapters(lora, *store));
-  print_plan(options, parts, served, memory, store->list(), engine->stats().free_blocks);
+  print_plan(options, parts, served, memory, store->list(), *engine);
 
   raise_file_limit();
   Server server(served, std::move(engine), std::move(store), std::move(server_opts));
