@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Makes the small seeded models of tests/data/models and their references: Qwen3-MoE, OLMoE and Mixtral as Transformers builds
-them, PEFT adapters on attention, router and experts, and log-probabilities of a float32 forward of the stored weights.
-usage: tools/make_small_models.py OUT   (pip install torch transformers peft safetensors)"""
+them, PEFT adapters on attention, router and experts, and log-probabilities of a float32 forward of the stored weights. Each
+once in bfloat16 and once quantized, as NAME and NAME-FORMAT.
+usage: tools/make_small_models.py OUT   (pip install torch transformers peft safetensors compressed-tensors)"""
 import json
 import pathlib
+import re
+import shutil
 import sys
+import tempfile
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig,
                           Qwen3MoeForCausalLM)
@@ -66,6 +70,97 @@ def case(model, prompt, steps):
             "top5_ids": top.indices.tolist(), "top5_logprobs": [[round(v, 6) for v in row] for row in top.values.tolist()]}
 
 
+E4M3_MAX = 448.0
+
+
+def fp8_block(weight):
+    """128x128 blocks as Transformers writes them: tensors by suffix, and the values that they stand for."""
+    codes, scales = torch.empty_like(weight, dtype=torch.float8_e4m3fn), []
+    decoded = torch.empty_like(weight)
+    for row in range(0, weight.shape[0], 128):
+        scales.append([])
+        for col in range(0, weight.shape[1], 128):
+            at = (slice(row, row + 128), slice(col, col + 128))
+            scale = weight[at].abs().max() / E4M3_MAX
+            codes[at] = (weight[at] / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+            decoded[at] = codes[at].float() * scale
+            scales[-1].append(scale)
+    return {"weight": codes, "weight_scale_inv": torch.tensor(scales)}, decoded
+
+
+def fp8_channel(weight):
+    """One scale a row, as compressed-tensors' FP8_DYNAMIC."""
+    scale = weight.abs().amax(1, keepdim=True) / E4M3_MAX
+    codes = (weight / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+    return {"weight": codes, "weight_scale": scale}, codes.float() * scale
+
+
+def nvfp4(weight):
+    """compressed-tensors' nvfp4-pack-quantized: groups of 16, E4M3 scales, a global scale that divides."""
+    from compressed_tensors.compressors.nvfp4.helpers import pack_fp4_to_uint8
+    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    overall = E4M3_MAX * 6 / weight.abs().max()
+    groups = weight.reshape(weight.shape[0], -1, 16)
+    scale = (overall * groups.abs().amax(2) / 6).to(torch.float8_e4m3fn)
+    step = scale.float().unsqueeze(2) / overall
+    values = groups / step
+    nearest = levels[(values.abs().unsqueeze(3) - levels).abs().argmin(3)] * values.sign()
+    packed = pack_fp4_to_uint8(nearest.reshape(weight.shape))
+    return ({"weight_packed": packed, "weight_scale": scale, "weight_global_scale": overall.reshape(1)},
+            (nearest * step).reshape(weight.shape))
+
+
+def compressed(weights, activations, **more):
+    return {"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*block_sparse_moe.gate$"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": activations}}, **more}
+
+
+QUANTIZED = {
+    "qwen3_moe": ("fp8", fp8_block, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                     "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"] +
+                                     [f"model.layers.{i}.mlp.gate" for i in range(LAYERS)]}),
+    "olmoe": ("fp8-dynamic", fp8_channel, compressed(
+        {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False},
+        {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}, format="float-quantized")),
+    "mixtral": ("nvfp4", nvfp4, compressed(
+        {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "dynamic": False},
+        None, format="nvfp4-pack-quantized")),
+}
+LINEAR = re.compile(r"(self_attn\.[qkvo]_proj|experts\.\d+\.\w+)\.weight$")
+
+
+def quantize(folder, target, encode, config, make):
+    """Writes the quantized form of a folder's model; returns a Transformers model of the values that it stands for."""
+    target.mkdir(parents=True, exist_ok=True)
+    stored, decoded = {}, {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if not LINEAR.search(name):
+            stored[name] = decoded[name] = tensor
+            continue
+        parts, decoded[name] = encode(tensor.float())
+        for suffix, part in parts.items():
+            stored[name.removesuffix("weight") + suffix] = part.contiguous()
+    save_file(stored, target / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**settings, "quantization_config": config}, indent=2) + "\n")
+    with tempfile.TemporaryDirectory() as plain:
+        shutil.copy(folder / "config.json", plain)
+        save_file({n: t.float().contiguous() for n, t in decoded.items()}, pathlib.Path(plain) / "model.safetensors",
+                  metadata={"format": "pt"})
+        return make.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def write_quantized(out, name, make, prompts):
+    suffix, encode, config = QUANTIZED[name]
+    folder, target = out / name, out / f"{name}-{suffix}"
+    cases = {"base": [case(quantize(folder, target, encode, config, make), p, 12) for p in prompts]}
+    for adapter in ADAPTERS:
+        shutil.copytree(folder / "adapters" / adapter, target / "adapters" / adapter, dirs_exist_ok=True)
+        peft = PeftModel.from_pretrained(quantize(folder, target, encode, config, make), target / "adapters" / adapter).eval()
+        cases[adapter] = [case(peft, p, 12) for p in prompts]
+    (target / "reference.json").write_text(json.dumps({"cases": cases}))
+
+
 def write(out, name, make, config, seed):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +193,7 @@ def write(out, name, make, config, seed):
         cases[adapter] = [case(peft, p, 12) for p in prompts]
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "reference.json").write_text(json.dumps({"cases": cases}))
+    write_quantized(out, name, make, prompts)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-// Qwen3-MoE, OLMoE and Mixtral against references that Transformers and PEFT made of small seeded
-// models (tools/make_small_models.py): the base and adapters on attention, experts and router in
-// one batch; and faults that these tests must see.
+// Qwen3-MoE, OLMoE and Mixtral, in bfloat16 and quantized, against references that Transformers and
+// PEFT made of small seeded models (tools/make_small_models.py): the base and adapters on
+// attention, experts and router in one batch; and faults that these tests must see.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/model/harness.h"
 
@@ -31,6 +33,8 @@ class SmallModel : public testing::TestWithParam<std::string> {
   std::vector<Sequence> sequences_;
 };
 
+class QuantizedModel : public SmallModel {};
+
 TEST_P(SmallModel, AgreesWithTransformers) {
   const auto reference = load({});
   const auto runs = run(*reference, sequences_, {.seed = 4, .steps = 3});
@@ -50,6 +54,22 @@ TEST_P(SmallModel, AgreesWithTransformers) {
     if (row == "avx512bf16") continue;
     EXPECT_LE(free.mean(), 0.01);
     EXPECT_LE(free.quantile(0.99), 0.1);
+  }
+}
+
+// Activations rounded to 8 bits inside the experts, the adapters reading what they were before.
+TEST_P(QuantizedModel, RoundedActivationsStayNear) {
+  const auto runs = run(*load({}), sequences_, {.seed = 4, .steps = 3});
+  for (const std::string& row : fast_rows()) {
+    const auto model = load({.kernels = row,
+                             .kv_type = KvType::kBF16,
+                             .moe = {.backend = "", .activations = ActivationPrecision::k8Bit}});
+    const Deviation forced = deviation_of(*model, {.seed = 5, .steps = 2, .forced = &runs});
+    fmt::print("{}, {}, 8-bit activations, experts replayed: {}\n", GetParam(), row, forced.text());
+    EXPECT_LE(forced.mean(), 0.03);
+    EXPECT_LE(forced.quantile(0.99), 0.3);
+    EXPECT_LE(forced.largest(), 0.5);
+    EXPECT_GT(forced.mean(), 1e-4) << "nothing was rounded";
   }
 }
 
@@ -87,7 +107,7 @@ TEST_P(SmallModel, PlantedFaultsShow) {
             }),
             0.05)
       << "another activation function";
-  if (GetParam() != "mixtral") {
+  if (!GetParam().starts_with("mixtral")) {
     EXPECT_GT(faulty([](DecoderSpec& spec) {
                 for (LayerSpec& layer : spec.layers) {
                   layer.attention->query_norm.clear();
@@ -97,7 +117,7 @@ TEST_P(SmallModel, PlantedFaultsShow) {
               0.05)
         << "norms of q and k left out";
   }
-  if (GetParam() == "olmoe") {
+  if (GetParam().starts_with("olmoe")) {
     EXPECT_GT(faulty([](DecoderSpec& spec) {
                 for (LayerSpec& layer : spec.layers) layer.attention->clip = 0;
               }),
@@ -106,8 +126,19 @@ TEST_P(SmallModel, PlantedFaultsShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Archs, SmallModel, testing::Values("qwen3_moe", "olmoe", "mixtral"),
-                         [](const auto& info) { return info.param; });
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Archs, SmallModel,
+                         testing::Values("qwen3_moe", "olmoe", "mixtral", "qwen3_moe-fp8",
+                                         "olmoe-fp8-dynamic", "mixtral-nvfp4"),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Archs, QuantizedModel,
+                         testing::Values("qwen3_moe-fp8", "olmoe-fp8-dynamic", "mixtral-nvfp4"),
+                         test_name);
 
 }  // namespace
 }  // namespace lk::test
