@@ -25,11 +25,13 @@ constexpr int kDefaultRows = 40;
 #endif
 
 const int kRows = test::task_rows(kDefaultRows);
-const std::string kModel = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
+const test::TaskModel& kTrained = test::tiny_gpt_oss_tasks();
+const std::string kModel = kTrained.folder;
 
 // What the model as it is answers on the same rows.
 const std::map<std::string, int>& before() {
-  static const std::map<std::string, int> right = *test::count_right(kModel, kRows, 0);
+  static const std::map<std::string, int> right =
+      *test::count_right(kTrained, kModel, {.rows = kRows, .base_rows = 0});
   return right;
 }
 
@@ -65,7 +67,7 @@ TEST_P(Quantized, D09_LoadsAndItsAdaptersAnswerAsBefore) {
         << linear.name;
   }
 
-  auto right = test::count_right(out, kRows, 0);
+  auto right = test::count_right(kTrained, out, {.rows = kRows, .base_rows = 0});
   ASSERT_TRUE(right) << right.error().message;
   for (const auto& [key, was] : before()) {
     const int now = (*right)[key];

@@ -37,17 +37,25 @@ std::vector<TaskRow> read_task(const std::string& task, int rows) {
   return out;
 }
 
-const std::map<std::string, int>& reference_scores() {
-  static const std::map<std::string, int> scores = {{"json", 299}, {"math", 282}, {"sql", 299}};
-  return scores;
+const std::vector<TaskModel>& task_models() {
+  const std::string models = std::string(LK_SOURCE_DIR) + "/models/";
+  static const std::vector<TaskModel> all = {
+      {models + "tiny-gpt-oss-mxfp4", {{"json", 299}, {"math", 282}, {"sql", 299}}},
+      {models + "tiny-qwen3.6-fp8", {{"json", 299}, {"sql", 281}}},
+      {models + "tiny-nemotron-nvfp4", {{"json", 300}, {"sql", 299}}},
+  };
+  return all;
 }
 
-Result<std::map<std::string, int>> count_right(const std::string& model, int rows, int base_rows) {
+const TaskModel& tiny_gpt_oss_tasks() { return task_models().front(); }
+
+Result<std::map<std::string, int>> count_right(const TaskModel& trained, const std::string& model,
+                                               const TaskRun& run) {
   RunOptions options;
   options.model.model = model;
-  const std::string adapters = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/";
-  for (const auto& [task, right] : reference_scores())
-    options.model.lora.push_back(task + "=" + adapters + task);
+  options.model.activations = run.activations;
+  for (const auto& [task, right] : trained.scores)
+    options.model.lora.push_back(task + "=" + trained.folder + "/adapters/" + task);
   LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));
   Engine& engine = session->engine();
   struct Asked {
@@ -67,14 +75,14 @@ Result<std::map<std::string, int>> count_right(const std::string& model, int row
     return {};
   };
   std::map<std::string, std::vector<TaskRow>> tasks;
-  for (const auto& [task, right] : reference_scores()) tasks[task] = read_task(task, rows);
-  for (int i = 0; i < rows; ++i) {
+  for (const auto& [task, right] : trained.scores) tasks[task] = read_task(task, run.rows);
+  for (int i = 0; i < run.rows; ++i) {
     for (const auto& [task, list] : tasks) {
       if (static_cast<size_t>(i) >= list.size()) {
         return invalid("task {} has only {} rows", task, list.size());
       }
       LK_RETURN_IF_ERROR(submit(task, task, list[static_cast<size_t>(i)]));
-      if (i < base_rows) {
+      if (i < run.base_rows) {
         LK_RETURN_IF_ERROR(submit("base", task, list[static_cast<size_t>(i)]));
       }
     }

@@ -1,12 +1,14 @@
-// The tasks that the small model's adapters were trained for, and how many of their rows a model
+// The tasks that the small models' adapters were trained for, and how many of their rows a model
 // answers. For tests only.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/moe_backends.h"
 
 namespace lk::test {
 
@@ -20,12 +22,24 @@ int task_rows(int fallback);
 // The first `rows` rows of tests/data/tasks/<task>.jsonl.xz.
 std::vector<TaskRow> read_task(const std::string& task, int rows);
 
-// Right answers of 300 with the reference implementation in float32, by task.
-const std::map<std::string, int>& reference_scores();
+// A trained small model of models/, and what its adapters answer with the reference implementation
+// in float32.
+struct TaskModel {
+  std::string folder;
+  std::map<std::string, int> scores;  // right answers of 300, by task and adapter of that name
+};
+const std::vector<TaskModel>& task_models();
+const TaskModel& tiny_gpt_oss_tasks();
 
-// Runs `rows` rows of each task on the adapter trained for it, and the first `base_rows` on the
-// base, all in one batch. Exact matches, by "<adapter>/<task>". `model` is a folder with the small
-// model in any format.
-Result<std::map<std::string, int>> count_right(const std::string& model, int rows, int base_rows);
+struct TaskRun {
+  int rows = 0;       // of each task, on the adapter trained for it
+  int base_rows = 0;  // of each task, on the base
+  std::optional<ActivationPrecision> activations{};
+};
+
+// All of a run in one batch. Exact matches, by "<adapter>/<task>". `model` is a folder with
+// `trained` in any format.
+Result<std::map<std::string, int>> count_right(const TaskModel& trained, const std::string& model,
+                                               const TaskRun& run);
 
 }  // namespace lk::test

@@ -1,10 +1,11 @@
-// The small model's three adapters on the tasks that they were trained for, all in one batch, and
-// the base beside them. LORIKEET_TASK_ROWS (default 300, or 30 under a sanitizer) is the number of
-// rows of each task.
+// The small models' adapters on the tasks that they were trained for, all of a model's in one
+// batch, and the base beside them. LORIKEET_TASK_ROWS (default 300, or 30 under a sanitizer) is the
+// number of rows of each task.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <filesystem>
 
 #include "tests/e2e/tasks.h"
 
@@ -19,23 +20,43 @@ constexpr int kDefaultRows = 300;
 // The base answers at length and never exactly; a few rows show it.
 constexpr int kBaseRows = 20;
 
-TEST(Tasks, AdaptersAnswerAsTrainedInOneBatch) {
-  const int rows = test::task_rows(kDefaultRows);
-  const std::string model = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
-  auto right = test::count_right(model, rows, kBaseRows);
-  ASSERT_TRUE(right) << right.error().message;
-  // A row that is decided by rounding may fall either way.
-  for (const auto& [task, of_300] : test::reference_scores()) {
-    const int count = (*right)[task + "/" + task];
-    std::printf("%s: %d of %d right\n", task.c_str(), count, rows);
-    if (rows >= 300) {
-      EXPECT_NEAR(count, of_300, 3);
-    } else {
-      EXPECT_GE(count * 10, rows * 8);
+class Tasks : public testing::TestWithParam<test::TaskModel> {
+ protected:
+  // `points`: of a hundred that may be lost or won by rounding.
+  void expect_scores(const test::TaskRun& run, double points) {
+    auto right = test::count_right(GetParam(), GetParam().folder, run);
+    ASSERT_TRUE(right) << right.error().message;
+    for (const auto& [task, of_300] : GetParam().scores) {
+      const int count = (*right)[task + "/" + task];
+      std::printf("%s: %d of %d right\n", task.c_str(), count, run.rows);
+      if (run.rows >= 300) {
+        EXPECT_NEAR(count, of_300, 3 * points);
+      } else {
+        EXPECT_GE(count * 10, run.rows * 8);
+      }
+      EXPECT_EQ((*right)["base/" + task], 0);
     }
-    EXPECT_EQ((*right)["base/" + task], 0);
   }
+};
+
+TEST_P(Tasks, AdaptersAnswerAsTrainedInOneBatch) {
+  expect_scores({.rows = test::task_rows(kDefaultRows), .base_rows = kBaseRows}, 1);
 }
+
+TEST_P(Tasks, WithActivationsOf8Bits) {
+  expect_scores({.rows = test::task_rows(kDefaultRows),
+                 .base_rows = 0,
+                 .activations = ActivationPrecision::k8Bit},
+                1.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Tasks, testing::ValuesIn(test::task_models()),
+                         [](const testing::TestParamInfo<test::TaskModel>& info) {
+                           std::string name =
+                               std::filesystem::path(info.param.folder).filename().string();
+                           std::erase_if(name, [](char c) { return !std::isalnum(c); });
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lk
