@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string_view>
 
 #include "kernels/product_form.h"
@@ -288,15 +287,13 @@ class Kernels {
   virtual void embed(const Batch& batch, const EmbedArgs& args) = 0;
   virtual void qkv(const Batch& batch, const QkvArgs& args) = 0;
   virtual void attention(const Batch& batch, const AttentionArgs& args) = 0;
-  virtual void delta_net(const Batch&, const DeltaNetArgs&) { throw std::logic_error("delta_net"); }
-  virtual void mamba(const Batch&, const MambaArgs&) { throw std::logic_error("mamba"); }
-  virtual void project(const Batch&, const ProjectArgs&) { throw std::logic_error("project"); }
+  virtual void delta_net(const Batch& batch, const DeltaNetArgs& args) = 0;
+  virtual void mamba(const Batch& batch, const MambaArgs& args) = 0;
+  virtual void project(const Batch& batch, const ProjectArgs& args) = 0;
   virtual void output(const Batch& batch, const OutputArgs& args) = 0;
   virtual void route(const Batch& batch, const RouteArgs& args) = 0;
   virtual void experts(const Batch& batch, const ExpertArgs& args) = 0;
-  virtual void shared_expert(const Batch&, const SharedExpertArgs&) {
-    throw std::logic_error("shared_expert");
-  }
+  virtual void shared_expert(const Batch& batch, const SharedExpertArgs& args) = 0;
   virtual void head(const Batch& batch, const HeadArgs& args) = 0;
 };
 

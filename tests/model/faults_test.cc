@@ -143,7 +143,13 @@ class NotRenormalised : public Kernels {
   void embed(const Batch& b, const EmbedArgs& args) override { inner_->embed(b, args); }
   void qkv(const Batch& b, const QkvArgs& args) override { inner_->qkv(b, args); }
   void attention(const Batch& b, const AttentionArgs& args) override { inner_->attention(b, args); }
+  void delta_net(const Batch& b, const DeltaNetArgs& args) override { inner_->delta_net(b, args); }
+  void mamba(const Batch& b, const MambaArgs& args) override { inner_->mamba(b, args); }
+  void project(const Batch& b, const ProjectArgs& args) override { inner_->project(b, args); }
   void output(const Batch& b, const OutputArgs& args) override { inner_->output(b, args); }
+  void shared_expert(const Batch& b, const SharedExpertArgs& args) override {
+    inner_->shared_expert(b, args);
+  }
   void experts(const Batch& b, const ExpertArgs& args) override { inner_->experts(b, args); }
   void head(const Batch& b, const HeadArgs& args) override { inner_->head(b, args); }
 

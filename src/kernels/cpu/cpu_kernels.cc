@@ -1,11 +1,11 @@
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/numeric.h"
-#include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/reference/linear.h"
 #include "kernels/reference/primitives.h"
 
@@ -13,17 +13,6 @@ namespace lk {
 namespace {
 
 using namespace cpu;
-
-const PackedWeights& packed(const Linear& linear) {
-  return *static_cast<const PackedWeights*>(linear.weights);
-}
-
-const PackedLora::Pair* lora_pair(const Linear& linear, int slot, int expert) {
-  if (slot < 0 || static_cast<size_t>(slot) >= linear.lora.size() || !linear.lora[slot])
-    return nullptr;
-  const PackedLora::Pair& pair = static_cast<const PackedLora*>(linear.lora[slot])->experts[expert];
-  return pair.rank > 0 ? &pair : nullptr;
-}
 
 // y += scale * B (A x), in the order of the plain loops.
 void add_lora_plainly(const Linear& linear, int slot, int expert, const float* x, float* y) {
@@ -50,7 +39,8 @@ void add_lora_plainly(const Linear& linear, int slot, int expert, const float* x
 
 class CpuKernels : public Kernels {
  public:
-  CpuKernels(const CpuIsa& isa, int threads) : isa_(isa), pool_(threads), plan_(isa, pool_) {}
+  CpuKernels(const CpuIsa& isa, int threads)
+      : isa_(isa), pool_(threads), plan_(isa, pool_), recurrent_(isa, pool_, plan_) {}
 
   std::string_view name() const override { return isa_.name; }
   int threads() const override { return pool_.threads(); }
@@ -92,16 +82,18 @@ class CpuKernels : public Kernels {
     float* x = floats(x_, batch.tokens * hidden);
     float* k = floats(k_, batch.tokens * kv_dim);
     float* v = floats(v_, batch.tokens * kv_dim);
-    norm_rows(args.residual, args.norm, nullptr, batch.tokens, hidden, x);
+    norm_rows(isa_, pool_, args.residual, args.norm, nullptr, batch.tokens, hidden, x);
     plan_.clear();
-    add_dense(batch, args.query, x);
-    add_dense(batch, args.key, x);
-    add_dense(batch, args.value, x);
+    add_dense(plan_, batch, args.query, x);
+    add_dense(plan_, batch, args.key, x);
+    add_dense(plan_, batch, args.value, x);
     float* const out[3] = {args.q, k, v};
     const int64_t width[3] = {q_dim, kv_dim, kv_dim};
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
-      std::memcpy(out[job] + row * width[job] + first, values,
-                  std::min<int64_t>(count, width[job] - first) * sizeof(float));
+      if (job == 0 && args.gate)
+        split_gate(args, row, first, values, count);
+      else
+        store_rows(row, first, values, count, width[job], out[job]);
     });
     const int half = args.rotary / 2;
     pool_.run(batch.tokens, 8, [&](int64_t t, int) {
@@ -156,13 +148,29 @@ class CpuKernels : public Kernels {
       item.scores = scores + thread * score_floats;
       item.out = args.out + at;
       isa_.attention(item);
+      if (args.gate) isa_.gate_sigmoid(args.gate + at, int64_t{group} * args.head_dim, item.out);
+    });
+  }
+
+  void delta_net(const Batch& batch, const DeltaNetArgs& args) override {
+    recurrent_.delta_net(batch, args);
+  }
+
+  void mamba(const Batch& batch, const MambaArgs& args) override { recurrent_.mamba(batch, args); }
+
+  void project(const Batch& batch, const ProjectArgs& args) override {
+    const int64_t width = packed(args.linear).out;
+    plan_.clear();
+    add_dense(plan_, batch, args.linear, args.x);
+    plan_.run([&](int, int row, int64_t first, const float* values, int count) {
+      store_rows(row, first, values, count, width, args.out);
     });
   }
 
   void output(const Batch& batch, const OutputArgs& args) override {
     const int64_t hidden = packed(args.linear).out;
     plan_.clear();
-    add_dense(batch, args.linear, args.x);
+    add_dense(plan_, batch, args.linear, args.x);
     plan_.run([&](int, int row, int64_t first, const float* values, int count) {
       float* out = args.residual + row * hidden + first;
       const int64_t n = std::min<int64_t>(count, hidden - first);
@@ -173,23 +181,18 @@ class CpuKernels : public Kernels {
   void route(const Batch& batch, const RouteArgs& args) override {
     const int64_t hidden = packed(args.router).in;
     float* logits = floats(logits_, int64_t{batch.tokens} * args.experts);
-    norm_rows(args.residual, args.norm, nullptr, batch.tokens, hidden, args.x);
+    norm_rows(isa_, pool_, args.residual, args.norm, nullptr, batch.tokens, hidden, args.x);
     plan_.clear();
-    add_dense(batch, args.router, args.x);
+    add_dense(plan_, batch, args.router, args.x);
     plan_.run([&](int, int row, int64_t first, const float* values, int count) {
-      std::memcpy(logits + row * int64_t{args.experts} + first, values,
-                  std::min<int64_t>(count, args.experts - first) * sizeof(float));
+      store_rows(row, first, values, count, args.experts, logits);
     });
-    for (int64_t t = 0; t < batch.tokens; ++t) {
-      int32_t* chosen = args.expert + t * args.top_k;
-      const float* mine = logits + t * args.experts;
-      if (args.forced)
-        std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
-      else
-        reference::top_k(mine, args.experts, args.top_k, chosen);
-      reference::choose_weights(args.rule, mine, args.experts, chosen, args.top_k,
-                                args.weight + t * args.top_k);
-    }
+    pool_.run(batch.tokens, 8, [&](int64_t t, int) {
+      const int64_t at = t * args.top_k;
+      reference::choose_experts(args, logits + t * args.experts,
+                                args.forced ? args.forced + at : nullptr, args.expert + at,
+                                args.weight + at);
+    });
   }
 
   void experts(const Batch& batch, const ExpertArgs& args) override {
@@ -198,7 +201,7 @@ class CpuKernels : public Kernels {
     }
     const PackedWeights& up = packed(args.up);
     const PackedWeights& down = packed(args.down);
-    LK_CHECK(up.gated);
+    LK_CHECK(up.gated == is_gated(args.activation));
     const int64_t hidden = down.out, inner = args.intermediate;
     const int64_t pairs = int64_t{batch.tokens} * args.top_k;
     float* g = floats(g_, pairs * inner);
@@ -223,13 +226,8 @@ class CpuKernels : public Kernels {
     }
     each_expert(args.up, args.x, hidden, true);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
-      const int64_t unit = first / 2;
-      const int64_t units = std::min<int64_t>(count / 2, inner - unit);
-      float* out = g + sorted_[job_first_[job] + row] * inner + unit;
-      if (args.activation == Activation::kSwiGlu)
-        isa_.swiglu(values, units, out);
-      else
-        isa_.clamped_swiglu(values, units, args.alpha, args.limit, out);
+      activate(args.activation, args.alpha, args.limit, first, values, count, inner,
+               g + sorted_[job_first_[job] + row] * inner);
     });
     each_expert(args.down, g, inner, false);
     plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
@@ -249,11 +247,36 @@ class CpuKernels : public Kernels {
     });
   }
 
+  void shared_expert(const Batch& batch, const SharedExpertArgs& args) override {
+    LK_CHECK(packed(args.up).gated == is_gated(args.activation));
+    const int64_t hidden = packed(args.down).out, inner = args.intermediate;
+    float* g = floats(g_, batch.tokens * inner);
+    float* factor = floats(logits_, batch.tokens);
+    std::fill_n(factor, batch.tokens, 1.0f);
+    plan_.clear();
+    add_dense(plan_, batch, args.up, args.x);
+    if (args.gate.weights) add_dense(plan_, batch, args.gate, args.x);
+    plan_.run([&](int job, int row, int64_t first, const float* values, int count) {
+      if (job == 1)
+        factor[row] = reference::sigmoid(values[0]);
+      else
+        activate(args.activation, 0, 0, first, values, count, inner, g + row * inner);
+    });
+    plan_.clear();
+    add_dense(plan_, batch, args.down, g);
+    plan_.run([&](int, int row, int64_t first, const float* values, int count) {
+      float* out = args.residual + row * hidden + first;
+      const int64_t n = std::min<int64_t>(count, hidden - first);
+      for (int64_t i = 0; i < n; ++i) out[i] += factor[row] * values[i];
+    });
+  }
+
   void head(const Batch& batch, const HeadArgs& args) override {
     const PackedWeights& weights = packed(args.head);
     LK_CHECK(!weights.row_major);
     float* x = floats(x_, batch.logit_count * weights.in);
-    norm_rows(args.residual, args.norm, batch.logit_rows, batch.logit_count, weights.in, x);
+    norm_rows(isa_, pool_, args.residual, args.norm, batch.logit_rows, batch.logit_count,
+              weights.in, x);
     plan_.clear();
     GemmJob& job = plan_.add(&weights, 0);
     for (int r = 0; r < batch.logit_count; ++r) {
@@ -261,15 +284,35 @@ class CpuKernels : public Kernels {
       job.lora.push_back(lora_pair(args.head, batch.adapter[batch.logit_rows[r]], 0));
     }
     plan_.run([&](int, int row, int64_t first, const float* values, int count) {
-      std::memcpy(args.logits + row * weights.out + first, values,
-                  std::min<int64_t>(count, weights.out - first) * sizeof(float));
+      store_rows(row, first, values, count, weights.out, args.logits);
     });
   }
 
  private:
-  static float* floats(AlignedBuffer& buffer, int64_t count) {
-    buffer.reserve(static_cast<size_t>(count) * sizeof(float));
-    return buffer.as<float>();
+  // A block of rows of an expert's first linear, from packed row `first` on, to its units of g.
+  void activate(Activation activation, float alpha, float limit, int64_t first, const float* values,
+                int64_t count, int64_t inner, float* g) const {
+    if (is_gated(activation)) first /= 2, count /= 2;
+    const int64_t units = std::min(count, inner - first);
+    if (activation == Activation::kRelu2)
+      isa_.relu2(values, units, g + first);
+    else if (activation == Activation::kSwiGlu)
+      isa_.swiglu(values, units, g + first);
+    else
+      isa_.clamped_swiglu(values, units, alpha, limit, g + first);
+  }
+
+  // A block of rows of a gated query linear: of each head its q, then its gate.
+  static void split_gate(const QkvArgs& args, int row, int64_t first, const float* values,
+                         int count) {
+    const int64_t n = args.head_dim, end = std::min(first + count, 2 * n * args.heads);
+    for (int64_t i = first; i < end;) {
+      const int64_t part = i / n, until = std::min(end, (part + 1) * n);
+      float* out = part % 2 ? args.gate : args.q;
+      std::memcpy(out + (row * int64_t{args.heads} + part / 2) * n + i % n, values + (i - first),
+                  (until - i) * sizeof(float));
+      i = until;
+    }
   }
 
   void norm_heads(const Norm& norm, const QkvArgs& args, int64_t width, float* x) const {
@@ -284,24 +327,6 @@ class CpuKernels : public Kernels {
   static int keys_of(const Batch& batch, const AttentionArgs& args, int t) {
     const int all = batch.positions[t] + 1;
     return args.window > 0 ? std::min(all, args.window) : all;
-  }
-
-  // out[i] = norm(residual[rows[i]]), or of row i itself without `rows`.
-  void norm_rows(const float* residual, const Norm& norm, const int32_t* rows, int count,
-                 int64_t hidden, float* out) {
-    pool_.run(count, 8, [&](int64_t i, int) {
-      isa_.rms_norm(residual + (rows ? rows[i] : i) * hidden, norm.weight, norm.eps, hidden,
-                    out + i * hidden);
-    });
-  }
-
-  void add_dense(const Batch& batch, const Linear& linear, const float* x) {
-    const PackedWeights& weights = packed(linear);
-    GemmJob& job = plan_.add(&weights, 0);
-    for (int t = 0; t < batch.tokens; ++t) {
-      job.x.push_back(x + t * weights.in);
-      job.lora.push_back(lora_pair(linear, batch.adapter[t], 0));
-    }
   }
 
   // (token, slot) pairs by expert, tokens in order: sorted_[first_[e] .. first_[e + 1]).
@@ -330,6 +355,7 @@ class CpuKernels : public Kernels {
   const CpuIsa& isa_;
   ThreadPool pool_;
   GemmPlan plan_;
+  RecurrentStages recurrent_;
   AlignedBuffer x_, k_, v_, scores_, logits_, g_, y_;
   std::vector<int64_t> first_, next_, sorted_, job_first_;
 };

@@ -48,6 +48,40 @@ struct AttentionItem {
   float* out;          // [heads, head_dim]
 };
 
+// One token's causal convolution of `count` channels: out = silu(bias + sum_j weight[j] rows[j]).
+inline constexpr int kMaxConvolution = 16;  // tokens that it sees at most
+struct ConvolutionItem {
+  const float* const* rows;  // [kernel] inputs, the oldest token's first
+  int kernel;
+  const float* weight;  // [kernel, count], rows `weight_stride` apart
+  int64_t weight_stride;
+  const float* bias;  // [count] or null
+  int64_t count;
+  float* out;  // [count]
+};
+
+// For each token: S = decay S; d = gain (v - S^T k), or gain v without `delta`; S += k d^T; out =
+// S^T q, over a block of S's columns. The result does not depend on how tokens are dealt to calls,
+// nor columns to blocks.
+struct ScanItem {
+  int tokens, key_dim;
+  int columns;     // 1 .. CpuIsa::scan_columns
+  const float* q;  // [tokens, key_dim]; q, k and v have rows `stride` apart
+  const float* k;  // [tokens, key_dim]
+  const float* v;  // [tokens, columns]
+  int64_t stride;
+  bool delta;
+  const float* decay;  // [tokens], `rate_stride` apart
+  const float* gain;   // [tokens], the same
+  int64_t rate_stride;
+  float* state;  // in, out [key_dim, columns], rows `state_stride` apart
+  int64_t state_stride;
+  bool fresh;      // the state is zero, whatever lies there
+  float* scratch;  // [key_dim, scan_columns]
+  float* out;      // [tokens, columns], rows `out_stride` apart
+  int64_t out_stride;
+};
+
 // One token's LoRA term for the rows of a block.
 struct LoraTerm {
   const PackedLora::Pair* pair = nullptr;  // null: none
@@ -74,6 +108,7 @@ struct CpuProduct {
 struct CpuIsa {
   const char* name;
   int decode_scratch;      // floats
+  int scan_columns;        // of a state that one scan works on
   CpuProduct products[3];  // by ActivationForm
 
   const CpuProduct& product(const PackedWeights& weights) const {
@@ -91,12 +126,22 @@ struct CpuIsa {
   void (*clamped_swiglu)(const float* row, int64_t count, float alpha, float limit, float* g);
   // The same, up * gate * sigmoid(gate).
   void (*swiglu)(const float* row, int64_t count, float* g);
+  // g[i] = max(row[i], 0)^2, count <= 16 * groups.
+  void (*relu2)(const float* row, int64_t count, float* g);
 
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
   // RoPE on q and k of one token and the write of k and v to the cache at element offsets of
   // (block, slot).
   void (*rope)(float* x, int heads, int head_dim, int rotary, const float* cos, const float* sin);
   void (*attention)(const AttentionItem&);
+
+  void (*convolve)(const ConvolutionItem&);
+  void (*scan)(const ScanItem&);
+  // x = factor x / sqrt(sum x^2 + 1e-6).
+  void (*unit_length)(float* x, int64_t n, float factor);
+  void (*gate_silu)(const float* gate, int64_t n, float* x);              // x *= gate sigmoid(gate)
+  void (*gate_sigmoid)(const float* gate, int64_t n, float* x);           // x *= sigmoid(gate)
+  void (*add_scaled)(const float* a, float factor, int64_t n, float* x);  // x += factor a
 };
 
 }  // namespace lk::cpu

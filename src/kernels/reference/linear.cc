@@ -86,16 +86,9 @@ void experts(ThreadPool& pool, const Batch& batch, const ExpertArgs& args,
     for (int64_t i = 0; i < count; ++i)
       std::copy_n(args.x + mine[i] / args.top_k * hidden, hidden, &x[i * hidden]);
     expert_linear(args.up, batch, args.top_k, mine, expert, x, add_lora, h.data());
-    const bool interleaved = up.row_order == RowOrder::kInterleavedGateUp;
     for (int64_t i = 0; i < count; ++i) {
-      const float* row = &h[i * up.out];
-      for (int64_t j = 0; j < inner; ++j) {
-        const float gate = interleaved ? row[2 * j] : row[j];
-        const float value = interleaved ? row[2 * j + 1] : row[inner + j];
-        g[i * inner + j] = args.activation == Activation::kSwiGlu
-                               ? swiglu(gate, value)
-                               : clamped_swiglu(gate, value, args.alpha, args.limit);
-      }
+      activate(args.activation, args.alpha, args.limit, up.row_order, &h[i * up.out], inner,
+               &g[i * inner]);
     }
     expert_linear(args.down, batch, args.top_k, mine, expert, g, add_lora, out.data());
     for (int64_t i = 0; i < count; ++i) {

@@ -30,9 +30,19 @@ void softmax_chosen(const float* logits, const int32_t* chosen, int k, float* we
 // The same of a softmax over all n logits.
 void softmax_of_all(const float* logits, int n, const int32_t* chosen, int k, float* weight);
 
-// The weights that a rule gives the chosen ones.
-void choose_weights(RouterRule rule, const float* logits, int n, const int32_t* chosen, int k,
-                    float* weight);
+// The experts of one token by its logits, best first, and their weights; with `forced` [k] the
+// weights of these.
+void choose_experts(const RouteArgs& args, const float* logits, const int32_t* forced,
+                    int32_t* chosen, float* weight);
+
+// out[i] = activation of unit i of h, a row of an expert's first linear in `order`, i < n.
+void activate(Activation activation, float alpha, float limit, RowOrder order, const float* h,
+              int64_t n, float* out);
+
+// x[i] *= sigmoid(gate[i]).
+void gate_sigmoid(const float* gate, int64_t n, float* x);
+
+float sigmoid(float x);
 
 // up * gate * sigmoid(gate).
 float swiglu(float gate, float up);

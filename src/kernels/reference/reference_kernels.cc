@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "kernels/reference/linear.h"
 #include "kernels/reference/primitives.h"
+#include "kernels/reference/recurrent.h"
 
 namespace lk {
 namespace {
@@ -97,11 +98,12 @@ class ReferenceKernels : public Kernels {
     const int64_t hidden = stored(args.query).spec->in;
     const int64_t q_dim = int64_t{args.heads} * args.head_dim,
                   kv_dim = int64_t{args.kv_heads} * args.head_dim;
-    std::vector<float> x(batch.tokens * hidden), k(batch.tokens * kv_dim), v(batch.tokens * kv_dim);
-    for (int t = 0; t < batch.tokens; ++t) {
-      rms_norm(args.residual + t * hidden, args.norm, hidden, &x[t * hidden]);
-    }
-    dense(batch, args.query, x.data(), args.q);
+    const std::vector<float> x = normed(batch, args.residual, args.norm, hidden);
+    std::vector<float> k(batch.tokens * kv_dim), v(batch.tokens * kv_dim);
+    if (args.gate)
+      gated_query(batch, args, x.data());
+    else
+      dense(batch, args.query, x.data(), args.q);
     dense(batch, args.key, x.data(), k.data());
     dense(batch, args.value, x.data(), v.data());
     const int half = args.rotary / 2;
@@ -157,7 +159,26 @@ class ReferenceKernels : public Kernels {
       const int64_t at = (t * args.heads + h) * args.head_dim;
       attend(args.q + at, keys, values, count, args.head_dim, args.scale,
              args.sinks ? args.sinks + h : nullptr, args.out + at);
+      if (args.gate) gate_sigmoid(args.gate + at, args.head_dim, args.out + at);
     });
+  }
+
+  void delta_net(const Batch& batch, const DeltaNetArgs& args) override {
+    const int64_t hidden = stored(args.qkv).spec->in;
+    const std::vector<float> x = normed(batch, args.residual, args.norm, hidden);
+    const std::vector<float> u = projected(batch, args.qkv, x), z = projected(batch, args.z, x),
+                             a = projected(batch, args.a, x), b = projected(batch, args.b, x);
+    reference::delta_net(pool_, batch, args, u.data(), z.data(), a.data(), b.data());
+  }
+
+  void mamba(const Batch& batch, const MambaArgs& args) override {
+    const int64_t hidden = stored(args.in).spec->in;
+    const std::vector<float> x = normed(batch, args.residual, args.norm, hidden);
+    reference::mamba(pool_, batch, args, projected(batch, args.in, x).data());
+  }
+
+  void project(const Batch& batch, const ProjectArgs& args) override {
+    dense(batch, args.linear, args.x, args.out);
   }
 
   void output(const Batch& batch, const OutputArgs& args) override {
@@ -175,18 +196,31 @@ class ReferenceKernels : public Kernels {
     std::vector<float> logits(int64_t{batch.tokens} * args.experts);
     dense(batch, args.router, args.x, logits.data());
     for (int64_t t = 0; t < batch.tokens; ++t) {
-      int32_t* chosen = args.expert + t * args.top_k;
-      if (args.forced)
-        std::copy_n(args.forced + t * args.top_k, args.top_k, chosen);
-      else
-        top_k(&logits[t * args.experts], args.experts, args.top_k, chosen);
-      choose_weights(args.rule, &logits[t * args.experts], args.experts, chosen, args.top_k,
-                     args.weight + t * args.top_k);
+      const int64_t at = t * args.top_k;
+      choose_experts(args, &logits[t * args.experts], args.forced ? args.forced + at : nullptr,
+                     args.expert + at, args.weight + at);
     }
   }
 
   void experts(const Batch& batch, const ExpertArgs& args) override {
     reference::experts(pool_, batch, args, add_lora);
+  }
+
+  void shared_expert(const Batch& batch, const SharedExpertArgs& args) override {
+    const LinearSpec& up = *stored(args.up).spec;
+    const int64_t hidden = up.in, inner = args.intermediate;
+    std::vector<float> h(batch.tokens * up.out), g(batch.tokens * inner), y(batch.tokens * hidden),
+        gate(batch.tokens);
+    if (args.gate.weights) dense(batch, args.gate, args.x, gate.data());
+    dense(batch, args.up, args.x, h.data());
+    for (int64_t t = 0; t < batch.tokens; ++t)
+      activate(args.activation, 0, 0, up.row_order, &h[t * up.out], inner, &g[t * inner]);
+    dense(batch, args.down, g.data(), y.data());
+    for (int64_t t = 0; t < batch.tokens; ++t) {
+      const float factor = args.gate.weights ? sigmoid(gate[t]) : 1.0f;
+      for (int64_t j = 0; j < hidden; ++j)
+        args.residual[t * hidden + j] += factor * y[t * hidden + j];
+    }
   }
 
   void head(const Batch& batch, const HeadArgs& args) override {
@@ -209,6 +243,32 @@ class ReferenceKernels : public Kernels {
     matmul(weights_of(linear), 0, x, batch.tokens, y, &pool_);
     for (int64_t t = 0; t < batch.tokens; ++t) {
       add_lora(linear, batch.adapter[t], 0, x + t * s.spec->in, y + t * s.spec->out);
+    }
+  }
+
+  std::vector<float> projected(const Batch& batch, const Linear& linear,
+                               const std::vector<float>& x) {
+    std::vector<float> y(batch.tokens * stored(linear).spec->out);
+    dense(batch, linear, x.data(), y.data());
+    return y;
+  }
+
+  static std::vector<float> normed(const Batch& batch, const float* residual, const Norm& norm,
+                                   int64_t hidden) {
+    std::vector<float> x(batch.tokens * hidden);
+    for (int t = 0; t < batch.tokens; ++t)
+      rms_norm(residual + t * hidden, norm, hidden, &x[t * hidden]);
+    return x;
+  }
+
+  // Splits each head's rows of the query linear into q and gate.
+  void gated_query(const Batch& batch, const QkvArgs& args, const float* x) {
+    const int64_t heads = int64_t{batch.tokens} * args.heads, n = args.head_dim;
+    std::vector<float> both(heads * 2 * n);
+    dense(batch, args.query, x, both.data());
+    for (int64_t i = 0; i < heads; ++i) {
+      std::copy_n(&both[i * 2 * n], n, args.q + i * n);
+      std::copy_n(&both[i * 2 * n + n], n, args.gate + i * n);
     }
   }
 

@@ -39,11 +39,25 @@ inline typename I::F exp(typename I::F x) {
 }
 
 template <class I>
+inline typename I::F sigmoid(typename I::F x) {
+  const typename I::F one = I::broadcast(1.0f);
+  return I::div(one, I::add(one, exp<I>(I::sub(I::zero(), x))));
+}
+
+template <class I>
 inline typename I::F load_part(const float* x, int64_t count) {
   if (count >= kRows) return I::load(x);
   float v[kRows] = {};
   for (int64_t i = 0; i < count; ++i) v[i] = x[i];
   return I::load(v);
+}
+
+template <class I>
+inline void store_part(float* x, typename I::F value, int64_t count) {
+  if (count >= kRows) return I::store(x, value);
+  float v[kRows];
+  I::store(v, value);
+  for (int64_t i = 0; i < count; ++i) x[i] = v[i];
 }
 
 template <class I>
@@ -139,13 +153,7 @@ template <class I, class Value>
 inline void gate_rows(const float* row, int64_t count, float* g, Value&& value) {
   for (int64_t i = 0; i < count; i += kRows) {
     const typename I::F v = value(I::load(row + 2 * i), I::load(row + 2 * i + kRows));
-    if (count - i >= kRows) {
-      I::store(g + i, v);
-    } else {
-      float part[kRows];
-      I::store(part, v);
-      for (int64_t j = 0; j < count - i; ++j) g[i + j] = part[j];
-    }
+    store_part<I>(g + i, v, count - i);
   }
 }
 
@@ -161,6 +169,15 @@ void clamped_swiglu(const float* row, int64_t count, float alpha, float limit, f
     const F sigmoid = I::div(one, I::add(one, exp<I>(I::mul(minus_alpha, gate))));
     return I::mul(I::mul(I::add(up, one), gate), sigmoid);
   });
+}
+
+template <class I>
+void relu2(const float* row, int64_t count, float* g) {
+  for (int64_t i = 0; i < count; i += kRows) {
+    // The value stands second, where the instruction hands NaN on.
+    const typename I::F value = I::max(I::zero(), I::load(row + i));
+    store_part<I>(g + i, I::mul(value, value), count - i);
+  }
 }
 
 template <class I>

@@ -17,6 +17,7 @@ struct Avx2 {
   static constexpr int kMaxTile = 6;   // tokens x 2 registers = 12 of 16
   static constexpr int kTileGroups =
       1;  // row groups in registers at once when several tokens share them
+  static constexpr int kScanVectors = 2;  // two sums of each in 8 registers
 
   struct F {
     __m256 lo, hi;

@@ -16,6 +16,8 @@ struct Avx512 {
   static constexpr bool kDot = false;
   static constexpr int kMaxTile = 12;  // tokens x 2 row groups = 24 of 32 registers
   static constexpr int kTileGroups = 2;
+  static constexpr int kScanVectors =
+      4;  // of 128 keys 32 KiB of state, which the first cache holds
 
   struct F {
     __m512 v;

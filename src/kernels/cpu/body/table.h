@@ -8,6 +8,7 @@
 #include "kernels/cpu/body/gemm.h"
 #include "kernels/cpu/body/gemm_e4m3.h"
 #include "kernels/cpu/body/gemm_int8.h"
+#include "kernels/cpu/body/scan.h"
 
 namespace lk::cpu {
 namespace {
@@ -29,14 +30,22 @@ constexpr CpuIsa make_isa() {
   }
   return {I::kName,
           kBlockGroups * kScratchChannels * kRows,
+          I::kScanVectors * kRows,
           {make_product<I>(), int8, e4m3},
           shrink<I>,
           add_bias_lora<I>,
           clamped_swiglu<I>,
           swiglu<I>,
+          relu2<I>,
           rms_norm<I>,
           rope,
-          attention<I>};
+          attention<I>,
+          convolve<I>,
+          scan<I>,
+          unit_length<I>,
+          gate_silu<I>,
+          gate_sigmoid<I>,
+          add_scaled<I>};
 }
 
 }  // namespace
