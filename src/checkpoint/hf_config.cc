@@ -180,6 +180,10 @@ Result<std::vector<int32_t>> HfConfig::eos_token_ids() const {
     LK_RETURN_IF_ERROR(append_ids(*generation_config, "generation_config.json", ids));
   }
   LK_RETURN_IF_ERROR(append_ids(*config, "config.json", ids));
+  if (const JsonFields root = fields(); root.has("text_config")) {
+    LK_ASSIGN_OR_RETURN(const JsonFields text, root.object("text_config"));
+    LK_RETURN_IF_ERROR(append_ids(text.json(), text.what(), ids));
+  }
   return ids;
 }
 

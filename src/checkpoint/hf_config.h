@@ -48,8 +48,8 @@ struct HfConfig {
 
   JsonFields fields() const { return JsonFields(*config, "config.json"); }
   std::string model_type() const;
-  // End-of-turn ids: generation_config's eos_token_id (number or list) and config.json's, each
-  // once.
+  // End-of-turn ids: generation_config's eos_token_id (number or list) and config.json's, its
+  // own and that of the text part of a model that also sees; each once.
   Result<std::vector<int32_t>> eos_token_ids() const;
 };
 

@@ -48,6 +48,20 @@ std::string_view stage_name(Stage stage) {
   return "unknown";
 }
 
+bool quantizers_take(Stage stage) {
+  switch (stage) {
+    case Stage::kEmbedding:
+    case Stage::kRouter:
+    case Stage::kSharedGate:
+    case Stage::kRecurrentDecay:
+    case Stage::kRecurrentBeta:
+    case Stage::kHead:
+      return false;
+    default:
+      return true;
+  }
+}
+
 const LinearSpec* LinearTable::find(Stage stage, int layer) const {
   for (const LinearSpec& spec : linears) {
     if (spec.stage == stage && spec.layer == layer) return &spec;

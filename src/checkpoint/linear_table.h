@@ -35,6 +35,9 @@ enum class Stage : uint8_t {
   kHead,  // residual stream -> logits
 };
 std::string_view stage_name(Stage stage);
+// False of the linears that the published recipes leave unquantized: embedding, router, head, and
+// those that give one number for each head or token.
+bool quantizers_take(Stage stage);
 
 // Order of the output rows of a linear that holds two projections.
 enum class RowOrder : uint8_t {

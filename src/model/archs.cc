@@ -2,7 +2,9 @@
 
 #include "model/arch/gpt_oss_decoder.h"
 #include "model/arch/mixtral.h"
+#include "model/arch/nemotron_h.h"
 #include "model/arch/olmoe.h"
+#include "model/arch/qwen3_5_moe.h"
 #include "model/arch/qwen3_moe.h"
 
 namespace lk {
@@ -13,6 +15,9 @@ constexpr ArchRow kArchs[] = {
     {"qwen3_moe", qwen3_moe_table, qwen3_moe_decoder},
     {"olmoe", olmoe_table, olmoe_decoder},
     {"mixtral", mixtral_table, mixtral_decoder},
+    {"qwen3_5_moe", qwen3_5_moe_table, qwen3_5_moe_decoder},
+    {"qwen3_5_moe_text", qwen3_5_moe_table, qwen3_5_moe_decoder},
+    {"nemotron_h", nemotron_h_table, nemotron_h_decoder},
 };
 
 }  // namespace

@@ -12,8 +12,7 @@ constexpr std::string_view kHole = "{expert}";
 
 bool in_scope(const LinearSpec& spec, Scope scope) {
   if (spec.experts > 0) return true;
-  return scope == Scope::kLinears && spec.stage != Stage::kEmbedding &&
-         spec.stage != Stage::kRouter && spec.stage != Stage::kHead;
+  return scope == Scope::kLinears && quantizers_take(spec.stage);
 }
 
 bool is_fused(NameForm form) {
@@ -23,8 +22,8 @@ bool is_fused(NameForm form) {
 // The names that a linear is written under: one, or a gate and an up. Empty if it has none of that
 // form.
 std::vector<const LinearName*> names_of(const LinearSpec& spec, ExpertForm form) {
-  if (spec.experts == 0) return {&spec.names.front()};
   const auto fits = [&](const LinearName& name) {
+    if (spec.experts == 0) return name.form == NameForm::kModule;
     if (form == ExpertForm::kFused) return is_fused(name.form);
     // Modules that only number the experts ("projs.0") are one trainer's own spelling.
     return name.form == NameForm::kExpertModule && !name.path.ends_with(kHole);

@@ -34,8 +34,8 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
 struct SynthAdapterOptions {
   int rank = 16;
   double alpha = 32;
-  // What is adapted: "attention", "experts", "router", "head", "embedding", "all", or a module's
-  // name as PEFT's target_modules has it (the end of its path).
+  // What is adapted: "attention", "recurrent", "experts", "shared", "latent", "router", "head",
+  // "embedding", "all", or a module's name as PEFT's target_modules has it (the end of its path).
   std::vector<std::string> targets = {"attention", "experts"};
   uint64_t seed = 0;
 };

@@ -23,7 +23,12 @@ struct StageGroup {
 const std::vector<StageGroup>& stage_groups() {
   static const std::vector<StageGroup> groups = {
       {"attention", {Stage::kQuery, Stage::kKey, Stage::kValue, Stage::kAttentionOut}},
+      {"recurrent",
+       {Stage::kRecurrentIn, Stage::kRecurrentGate, Stage::kRecurrentDecay, Stage::kRecurrentBeta,
+        Stage::kRecurrentOut}},
       {"experts", {Stage::kExpertUp, Stage::kExpertDown}},
+      {"shared", {Stage::kSharedUp, Stage::kSharedDown, Stage::kSharedGate}},
+      {"latent", {Stage::kLatentIn, Stage::kLatentOut}},
       {"router", {Stage::kRouter}},
       {"head", {Stage::kHead}},
       {"embedding", {Stage::kEmbedding}},
@@ -105,12 +110,13 @@ class AdapterPlan {
 
   void add(const LinearSpec& spec) {
     if (const LinearName* name = parameter_of(spec)) return add_parameter(spec, *name);
-    if (spec.experts == 0) return add_module(spec, spec.path(), spec.out);
     for (const LinearName& name : spec.names) {
       if (&name != &spec.names.front() && name.part != RowPart::kUp) break;
-      for (int e = 0; e < spec.experts; ++e) {
+      for (int e = 0; e < std::max(spec.experts, 1); ++e) {
+        constexpr std::string_view kHole = "{expert}";
         std::string path = name.path;
-        path.replace(path.find("{expert}"), std::string_view("{expert}").size(), std::to_string(e));
+        if (const size_t at = path.find(kHole); at != path.npos)
+          path.replace(at, kHole.size(), std::to_string(e));
         add_module(spec, path, name.part == RowPart::kAll ? spec.out : spec.out / 2);
       }
     }
@@ -159,7 +165,10 @@ class AdapterPlan {
     for (int i = 0; i < components && at != path.npos && at > 0; ++i) at = path.rfind('.', at - 1);
     const std::string suffix = at == path.npos ? path : path.substr(at + 1);
     for (const LinearSpec& spec : table_.linears) {
-      if (specs_.count(&spec) == 0 && ends_with_path(spec.path(), suffix)) return path;
+      if (specs_.count(&spec) > 0) continue;
+      for (const LinearName& name : spec.names) {
+        if (ends_with_path(name.path, suffix)) return path;
+      }
     }
     return suffix;
   }

@@ -52,10 +52,6 @@ std::string format_names(const std::vector<const Format*>& formats) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-bool may_be_plain(Stage stage) {
-  return stage == Stage::kEmbedding || stage == Stage::kRouter || stage == Stage::kHead;
-}
-
 // One kind of contradiction: the first in full, the number of all.
 struct Complaint {
   std::string sentence;
@@ -152,7 +148,7 @@ Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
       if (is && !group && recipe.complete) {
         not_plain.add(fmt::format("{} says that {} is not quantized, but its tensors are {}",
                                   recipe.file, module, linear.format->name));
-      } else if (!is && group && recipe.complete && !may_be_plain(linear.spec->stage)) {
+      } else if (!is && group && recipe.complete && quantizers_take(linear.spec->stage)) {
         not_quantized.add(fmt::format("{} says that {} is quantized as {}, but its tensors are {}",
                                       recipe.file, module, format_names(group->formats),
                                       linear.format->name));

@@ -13,8 +13,8 @@ namespace lk {
 void compare_architectures(const HfConfig& config, StoredModel& model);
 
 // Errors: a module that the recipe quantizes and the tensors do not, or the other way round, or in
-// another format; the first by name, the others by number. Embedding, router and head may be plain
-// whatever the recipe says: quantizers leave them out without a word. Appends warnings to
+// another format; the first by name, the others by number. What quantizers leave out without a word
+// (quantizers_take) may be plain whatever the recipe says. Appends warnings to
 // model.warnings: quantized tensors without a recipe, a recipe without any quantized tensor, and
 // names that no module has (published files have such).
 Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,

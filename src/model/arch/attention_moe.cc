@@ -57,9 +57,9 @@ int64_t norm_width(const AttentionMoeConfig& config, int heads) {
 
 }  // namespace
 
-Result<AttentionMoeConfig> parse_attention_moe(const HfConfig& files, std::string_view experts_key,
+Result<AttentionMoeConfig> parse_attention_moe(const JsonFields& fields,
+                                               std::string_view experts_key,
                                                std::string_view intermediate_key) {
-  const JsonFields fields = files.fields();
   AttentionMoeConfig config;
   LK_ASSIGN_OR_RETURN(config.layers, count(fields, "num_hidden_layers", kMaxLayers));
   LK_ASSIGN_OR_RETURN(config.hidden, fields.integer("hidden_size", 1, kMaxWidth));
@@ -94,8 +94,16 @@ Result<AttentionMoeConfig> parse_attention_moe(const HfConfig& files, std::strin
   config.norm_eps = static_cast<float>(eps);
   LK_ASSIGN_OR_RETURN(config.tied_head, fields.boolean_or("tie_word_embeddings", false));
   LK_ASSIGN_OR_RETURN(config.attention_bias, fields.boolean_or("attention_bias", false));
-  LK_RETURN_IF_ERROR(expect_silu(fields));
+  LK_RETURN_IF_ERROR(expect_string(fields, "hidden_act", "silu"));
   return config;
+}
+
+void add_experts(LinearTable& table, const AttentionMoeConfig& config, int layer) {
+  table.linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, config.router),
+                                      config.experts, config.hidden, false));
+  add_name(table.linears.back(), layer_path(layer, "mlp.gate"), NameForm::kModule, RowPart::kAll);
+  table.linears.push_back(expert_up(config, layer));
+  table.linears.push_back(expert_down(config, layer));
 }
 
 LinearTable attention_moe_table(const AttentionMoeConfig& config) {
@@ -103,14 +111,13 @@ LinearTable attention_moe_table(const AttentionMoeConfig& config) {
   const int64_t query = int64_t{config.heads} * config.head_dim;
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
   LinearTable table = decoder_table(config.architecture, config.tied_head, config.vocab, hidden);
-  auto& linears = table.linears;
   for (int layer = 0; layer < config.layers; ++layer) {
-    add_attention(table, layer, hidden, query, key_value, config.attention_bias);
-    linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, config.router),
-                                  config.experts, hidden, false));
-    add_name(linears.back(), layer_path(layer, "mlp.gate"), NameForm::kModule, RowPart::kAll);
-    linears.push_back(expert_up(config, layer));
-    linears.push_back(expert_down(config, layer));
+    add_attention(table, layer,
+                  {.hidden = hidden,
+                   .query = query,
+                   .key_value = key_value,
+                   .bias = config.attention_bias});
+    add_experts(table, config, layer);
     table.plain.push_back({layer_path(layer, "input_layernorm.weight"), {hidden}});
     table.plain.push_back({layer_path(layer, "post_attention_layernorm.weight"), {hidden}});
     if (config.qk_norm == QkNorm::kNone) continue;

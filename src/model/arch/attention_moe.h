@@ -38,9 +38,12 @@ struct AttentionMoeConfig {
 
 // The fields that all of them spell alike. `experts_key`: "num_experts" or "num_local_experts";
 // `intermediate_key`: of one expert. head_dim is hidden / heads where the config has none.
-Result<AttentionMoeConfig> parse_attention_moe(const HfConfig& files, std::string_view experts_key,
+Result<AttentionMoeConfig> parse_attention_moe(const JsonFields& fields,
+                                               std::string_view experts_key,
                                                std::string_view intermediate_key);
 
+// A layer's router and experts.
+void add_experts(LinearTable& table, const AttentionMoeConfig& config, int layer);
 LinearTable attention_moe_table(const AttentionMoeConfig& config);
 DecoderSpec attention_moe_decoder(const AttentionMoeConfig& config);
 

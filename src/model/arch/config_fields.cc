@@ -25,11 +25,15 @@ Result<int> count(const JsonFields& fields, std::string_view key, int64_t max) {
 
 namespace {
 
+using Names = std::initializer_list<std::string_view>;
+
 // Settings that other models use may change the embedding; none is silently dropped.
-Status refuse_other_rope_settings(const JsonFields& rope,
-                                  std::initializer_list<std::string_view> known) {
+Status refuse_other_rope_settings(const JsonFields& rope, Names known, Names also) {
+  const auto among = [](Names names, const std::string& key) {
+    return std::find(names.begin(), names.end(), key) != names.end();
+  };
   for (const auto& [key, value] : rope.json().items()) {
-    const bool expected = std::find(known.begin(), known.end(), key) != known.end();
+    const bool expected = among(known, key) || among(also, key);
     if (!expected && !value.is_null()) {
       return unsupported("{}: field {} is not supported with this rope_type", rope.what(),
                          key.substr(0, 60));
@@ -59,11 +63,12 @@ Status refuse_two_ropes(const JsonFields& fields) {
 }
 
 Result<RopeConfig> parse_yarn(const JsonFields& fields, const JsonFields& scaling,
-                              RopeConfig rope) {
+                              Names also, RopeConfig rope) {
   rope.yarn = true;
   LK_RETURN_IF_ERROR(refuse_other_rope_settings(
       scaling, {"rope_type", "type", "rope_theta", "factor", "beta_fast", "beta_slow",
-                "original_max_position_embeddings", "truncate"}));
+                "original_max_position_embeddings", "truncate"},
+      also));
   LK_ASSIGN_OR_RETURN(rope.factor, number_between(scaling, "factor", kRequired, 1, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", kRequired, 1e-3, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", kRequired, 1e-3, 1e6));
@@ -85,7 +90,7 @@ Result<RopeConfig> parse_yarn(const JsonFields& fields, const JsonFields& scalin
 
 }  // namespace
 
-Result<RopeConfig> parse_rope(const JsonFields& fields, double default_theta) {
+Result<RopeConfig> parse_rope(const JsonFields& fields, double default_theta, Names also) {
   RopeConfig rope;
   LK_RETURN_IF_ERROR(refuse_two_ropes(fields));
   const char* key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -100,18 +105,19 @@ Result<RopeConfig> parse_rope(const JsonFields& fields, double default_theta) {
       std::string type,
       scaling.string(scaling.has("type") && !scaling.has("rope_type") ? "type" : "rope_type"));
   if (type == "default") {
-    LK_RETURN_IF_ERROR(refuse_other_rope_settings(scaling, {"rope_type", "type", "rope_theta"}));
+    LK_RETURN_IF_ERROR(
+        refuse_other_rope_settings(scaling, {"rope_type", "type", "rope_theta"}, also));
     return rope;
   }
-  if (type == "yarn") return parse_yarn(fields, scaling, rope);
+  if (type == "yarn") return parse_yarn(fields, scaling, also, rope);
   return unsupported("{}: rope_type is {}, expected yarn or default", scaling.what(),
                      type.substr(0, 60));
 }
 
-Rope make_rope(const RopeConfig& config, int head_dim) {
-  if (!config.yarn) return default_rope(head_dim, config.theta);
+Rope make_rope(const RopeConfig& config, int dim) {
+  if (!config.yarn) return default_rope(dim, config.theta);
   return yarn_rope(
-      {.dim = head_dim,
+      {.dim = dim,
        .theta = config.theta,
        .factor = config.factor,
        .beta_fast = config.beta_fast,
@@ -141,11 +147,11 @@ Result<int> kv_head_count(const JsonFields& fields, int heads, bool optional) {
   return kv_heads;
 }
 
-Status expect_silu(const JsonFields& fields) {
-  LK_ASSIGN_OR_RETURN(const std::string activation, fields.string_or("hidden_act", "silu"));
-  if (activation == "silu") return {};
-  return unsupported("{}: hidden_act is {}, expected silu", fields.what(),
-                     activation.substr(0, 60));
+Status expect_string(const JsonFields& fields, std::string_view key, std::string_view expected) {
+  LK_ASSIGN_OR_RETURN(const std::string value, fields.string_or(key, std::string(expected)));
+  if (value == expected) return {};
+  return unsupported("{}: {} is {}, expected {}", fields.what(), key, value.substr(0, 60),
+                     expected);
 }
 
 LinearTable decoder_table(std::string architecture, bool tied_head, int64_t vocab, int64_t hidden) {
@@ -158,15 +164,15 @@ LinearTable decoder_table(std::string architecture, bool tied_head, int64_t voca
   return table;
 }
 
-void add_attention(LinearTable& table, int layer, int64_t hidden, int64_t query, int64_t key_value,
-                   bool bias) {
-  const auto add = [&](Stage stage, std::string_view module, int64_t out, int64_t in) {
-    table.linears.push_back(module_spec(stage, layer, layer_path(layer, module), out, in, bias));
+void add_attention(LinearTable& table, int layer, const AttentionShape& shape) {
+  const auto add = [&](Stage stage, std::string_view name, int64_t out, int64_t in) {
+    const std::string path = layer_path(layer, fmt::format("{}.{}", shape.module, name));
+    table.linears.push_back(module_spec(stage, layer, path, out, in, shape.bias));
   };
-  add(Stage::kQuery, "self_attn.q_proj", query, hidden);
-  add(Stage::kKey, "self_attn.k_proj", key_value, hidden);
-  add(Stage::kValue, "self_attn.v_proj", key_value, hidden);
-  add(Stage::kAttentionOut, "self_attn.o_proj", hidden, query);
+  add(Stage::kQuery, "q_proj", shape.gated ? 2 * shape.query : shape.query, shape.hidden);
+  add(Stage::kKey, "k_proj", shape.key_value, shape.hidden);
+  add(Stage::kValue, "v_proj", shape.key_value, shape.hidden);
+  add(Stage::kAttentionOut, "o_proj", shape.hidden, shape.query);
 }
 
 void finish_decoder_table(LinearTable& table, int64_t vocab, int64_t hidden) {

@@ -97,7 +97,7 @@ Result<GptOssConfig> parse_gpt_oss_config(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(config.rope, parse_rope(fields));
   LK_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.boolean_or("tie_word_embeddings", false));
   LK_ASSIGN_OR_RETURN(config.attention_bias, fields.boolean_or("attention_bias", true));
-  LK_RETURN_IF_ERROR(expect_silu(fields));
+  LK_RETURN_IF_ERROR(expect_string(fields, "hidden_act", "silu"));
   return config;
 }
 
@@ -107,7 +107,11 @@ LinearTable gpt_oss_linear_table(const GptOssConfig& config) {
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
   LinearTable table = decoder_table("gpt_oss", config.tie_word_embeddings, config.vocab, hidden);
   for (int layer = 0; layer < config.layers; ++layer) {
-    add_attention(table, layer, hidden, query, key_value, config.attention_bias);
+    add_attention(table, layer,
+                  {.hidden = hidden,
+                   .query = query,
+                   .key_value = key_value,
+                   .bias = config.attention_bias});
     table.linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, "mlp.router"),
                                         config.experts, hidden, true));
     table.linears.push_back(expert_up(config, layer));

@@ -6,9 +6,9 @@ namespace lk {
 namespace {
 
 Result<AttentionMoeConfig> parse(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(AttentionMoeConfig config,
-                      parse_attention_moe(files, "num_experts", "intermediate_size"));
   const JsonFields fields = files.fields();
+  LK_ASSIGN_OR_RETURN(AttentionMoeConfig config,
+                      parse_attention_moe(fields, "num_experts", "intermediate_size"));
   config.architecture = "olmoe";
   config.qk_norm = QkNorm::kWhole;
   LK_ASSIGN_OR_RETURN(config.rope, parse_rope(fields, 10000));
