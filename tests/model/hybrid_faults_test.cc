@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "kernels/reference/primitives.h"
 #include "tests/model/harness.h"
 #include "tests/model/pass_on.h"
 
@@ -37,9 +38,10 @@ class Hybrid : public testing::TestWithParam<std::string> {
     bind_all(*model, fixture_);
     return model;
   }
-  // What the tests against Transformers allow.
+  // What the tests against Transformers allow; experts are chosen anew here, so that the percentile
+  // holds some that rounding flips.
   static bool within_tolerance(const Deviation& d) {
-    return d.mean() <= 0.01 && d.quantile(0.99) <= 0.1;
+    return d.mean() <= 0.01 && d.quantile(0.99) <= 0.2;
   }
   void expect_caught(const std::string& fault, const Deviation& d) const {
     fmt::print("{}, {}: {}\n", GetParam(), fault, d.text());
@@ -200,25 +202,78 @@ TEST_P(Hybrid, ConvolutionStateLostBetweenSteps) {
                 deviation(cases_, runs, model->info().vocab));
 }
 
-// The decay is that of a step before: no token's own.
+// Each token decays the state by what the token before it should have.
 class LateDecay : public PassOn {
  public:
-  using PassOn::PassOn;
+  LateDecay(std::unique_ptr<Kernels> inner, int hidden)
+      : PassOn(std::move(inner)), hidden_(hidden) {}
+
   void delta_net(const Batch& b, const DeltaNetArgs& args) override {
-    DeltaNetArgs spoilt = args;
-    // exp(-exp(a_log) softplus(...)) of a_log = -inf is 1: nothing decays.
-    const std::vector<float> none(args.value_heads, -INFINITY);
-    spoilt.a_log = none.data();
-    inner_->delta_net(b, spoilt);
+    const std::vector<float> step = steps(b, args, args.a, args.value_heads, 0, args.value_heads);
+    each_token(
+        b, args, args.value_heads, step, args.value_heads * args.value_dim,
+        [&](const Batch& one, const DeltaNetArgs& spoilt) { inner_->delta_net(one, spoilt); });
   }
   void mamba(const Batch& b, const MambaArgs& args) override {
-    MambaArgs spoilt = args;
-    const std::vector<float> none(args.heads, -INFINITY);
-    spoilt.a_log = none.data();
-    inner_->mamba(b, spoilt);
+    const int inner = args.heads * args.head_dim;
+    const int rows = 2 * inner + 2 * args.groups * args.state_dim + args.heads;
+    const std::vector<float> step = steps(b, args, args.in, rows, rows - args.heads, args.heads);
+    each_token(b, args, args.heads, step, inner,
+               [&](const Batch& one, const MambaArgs& spoilt) { inner_->mamba(one, spoilt); });
   }
+
+ private:
+  // softplus(linear(norm(residual)) + dt_bias) of the heads' rows.
+  template <class Args>
+  std::vector<float> steps(const Batch& b, const Args& args, const Linear& linear, int rows,
+                           int first, int heads) {
+    std::vector<float> x(static_cast<size_t>(b.tokens) * hidden_);
+    for (int t = 0; t < b.tokens; ++t)
+      reference::rms_norm(args.residual + t * hidden_, args.norm, hidden_, &x[t * hidden_]);
+    std::vector<float> y(static_cast<size_t>(b.tokens) * rows), step;
+    inner_->project(b, {.x = x.data(), .linear = linear, .out = y.data()});
+    for (int t = 0; t < b.tokens; ++t) {
+      for (int h = 0; h < heads; ++h)
+        step.push_back(std::log1p(std::exp(y[t * rows + first + h] + args.dt_bias[h])));
+    }
+    return step;
+  }
+  // exp(a_log) times the token's own step comes to what the step before it gives.
+  template <class Args, class Run>
+  void each_token(const Batch& b, const Args& args, int heads, const std::vector<float>& step,
+                  int width, Run&& run) {
+    const int32_t first_sequence = 0, query_start[2] = {0, 1};
+    for (int t = 0; t < b.tokens; ++t) {
+      Batch one = b;
+      one.tokens = one.sequences = 1;
+      one.positions = b.positions + t;
+      one.adapter = b.adapter + t;
+      one.sequence = &first_sequence;
+      one.query_start = query_start;
+      one.state_slot = b.state_slot + b.sequence[t];
+      std::vector<float> a_log(args.a_log, args.a_log + heads);
+      for (int h = 0; h < heads && b.positions[t] > 0; ++h)
+        a_log[h] += std::log(step[(t - 1) * heads + h] / step[t * heads + h]);
+      Args spoilt = args;
+      spoilt.residual = args.residual + t * hidden_;
+      spoilt.out = args.out + t * width;
+      spoilt.a_log = a_log.data();
+      run(one, spoilt);
+    }
+  }
+  int hidden_;
 };
-TEST_P(Hybrid, NoDecay) { expect_kernel_fault_caught<LateDecay>("no decay"); }
+TEST_P(Hybrid, DecayOffByOneStep) {
+  int hidden = 0;
+  const auto model = load({.edit = [&](DecoderSpec& spec) { hidden = spec.hidden; },
+                           .wrap =
+                               [&](std::unique_ptr<Kernels> inner) {
+                                 return std::make_unique<LateDecay>(std::move(inner), hidden);
+                               }});
+  // Whole sequences: a step's first token has none before it.
+  const auto runs = run(*model, sequences_of(cases_, fixture_), {.seed = 5});
+  expect_caught("decay off by one step", deviation(cases_, runs, model->info().vocab));
+}
 
 TEST_P(Hybrid, OutputGateOff) {
   if (!qwen()) return;
