@@ -11,7 +11,8 @@ constexpr Element kEveryElement[] = {Element::kF32, Element::kF16, Element::kBF1
                                      Element::kE2M1};
 constexpr Element kE2m1Only[] = {Element::kE2M1};
 constexpr Element kE4m3Only[] = {Element::kE4M3};
-constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu, Activation::kSwiGlu};
+constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu, Activation::kSwiGlu,
+                                           Activation::kRelu2};
 
 constexpr MoeBackend kBackends[] = {
     {.name = "cpu-w4a8",
@@ -19,12 +20,14 @@ constexpr MoeBackend kBackends[] = {
      .elements = kE2m1Only,
      .form = {.activations = ActivationForm::kInt8},
      .activations = kEveryActivation,
+     .ungated = true,
      .cost = 0.77},
     {.name = "cpu-w8a8",
      .what = "FP8 weights, activations rounded to E4M3 as the checkpoint intends",
      .elements = kE4m3Only,
      .form = {.activations = ActivationForm::kE4M3},
      .activations = kEveryActivation,
+     .ungated = true,
      .cost = 1.01},
     {.name = "cpu-w8a8-int8",
      .what = "FP8 weights requantized to int8 in groups of 128 channels, activations to int8 in "
@@ -32,6 +35,7 @@ constexpr MoeBackend kBackends[] = {
      .elements = kE4m3Only,
      .form = {.activations = ActivationForm::kInt8, .int8_weights = true},
      .activations = kEveryActivation,
+     .ungated = true,
      .cost = 0.68},
     {.name = "cpu-w16",
      .what = "weights decoded in registers, activations float32 (bfloat16 on avx512bf16)",
@@ -39,6 +43,7 @@ constexpr MoeBackend kBackends[] = {
      .elements = kEveryElement,
      .form = {},
      .activations = kEveryActivation,
+     .ungated = true,
      .cost = 1},
     {.name = "reference",
      .what = "plain loops",

@@ -57,6 +57,21 @@ TEST(MoeBackends, GoldenTable) {
   EXPECT_EQ(table, golden.str()) << "if the change is meant, write this to " << path;
 }
 
+// Whatever takes gated experts takes those of Nemotron as well.
+TEST(MoeBackends, UngatedExpertsGetTheSameRows) {
+  for (const Format* format : all_formats()) {
+    for (const KernelsRow& row : kernels_table()) {
+      const MoeNeeds gated = needs_of(*format, row.name);
+      MoeNeeds ungated = gated;
+      ungated.gated = false;
+      ungated.activation = Activation::kRelu2;
+      EXPECT_EQ(chosen(ungated), chosen(gated));
+      for (const MoeBackend& backend : moe_backends())
+        EXPECT_EQ(chosen(ungated, backend.name), chosen(gated, backend.name));
+    }
+  }
+}
+
 TEST(MoeBackends, ChoiceDoesNotDependOnLora) {
   for (const Format* format : all_formats()) {
     for (const KernelsRow& row : kernels_table()) {
@@ -165,6 +180,8 @@ TEST(MoeBackends, CapabilitiesThatFailAreNamed) {
   row.gated = true;
   MoeNeeds ungated = needs;
   ungated.gated = false;
+  EXPECT_EQ(why(ungated), "cpu-w16");
+  row.ungated = false;
   EXPECT_EQ(why(ungated), "--moe-backend cpu-w16 takes gated experts only");
   row.activations = {};
   EXPECT_EQ(why(needs), "--moe-backend cpu-w16 lacks the layer's activation function");

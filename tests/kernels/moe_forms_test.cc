@@ -86,15 +86,19 @@ const std::vector<int> kUpRanks = {1, 0, 16, 3}, kDownRanks = {2, 0, 33, 4};
 struct Case {
   static constexpr int kTokens = 40;
   Shape shape;
+  Activation activation;
   RandomLinear up, down;
   std::vector<std::unique_ptr<RandomLora>> up_adapters, down_adapters;
   std::vector<float> x, weight;
   std::vector<int32_t> expert;
   std::unique_ptr<Owned> batch;
 
+  // Experts without a gate where `order` is kPlain.
   Case(Rng& rng, const Format& format, const Shape& s, RowOrder order, bool bias = true)
       : shape(s),
-        up(rng, format, Stage::kExpertUp, s.experts, 2 * s.inner, s.hidden, order, bias),
+        activation(order == RowOrder::kPlain ? Activation::kRelu2 : Activation::kClampedSwiGlu),
+        up(rng, format, Stage::kExpertUp, s.experts, (is_gated(activation) ? 2 : 1) * s.inner,
+           s.hidden, order, bias),
         down(rng, format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, bias),
         up_adapters(adapters_for(rng, up.spec, kUpRanks)),
         down_adapters(adapters_for(rng, down.spec, kDownRanks)),
@@ -127,7 +131,7 @@ struct Case {
                                    .intermediate = static_cast<int>(shape.inner),
                                    .up = packed_up.linear,
                                    .down = packed_down.linear,
-                                   .activation = Activation::kClampedSwiGlu,
+                                   .activation = activation,
                                    .alpha = 1.702f,
                                    .limit = 7.0f,
                                    .residual = out.data()});
@@ -143,10 +147,11 @@ class MoeForms : public testing::TestWithParam<Row> {
     fast_ = GetParam().make(1);
     reference_ = make_reference_kernels(1);
   }
+  void agrees_with_plain_loops(bool gated);
   std::unique_ptr<Kernels> fast_, reference_;
 };
 
-TEST_P(MoeForms, AgreesWithPlainLoops) {
+void MoeForms::agrees_with_plain_loops(bool gated) {
   Rng rng(21);
   for (const Format* format : all_formats()) {
     for (const MoeBackend* backend : backends_of(*format, GetParam().name)) {
@@ -155,7 +160,9 @@ TEST_P(MoeForms, AgreesWithPlainLoops) {
         if (!has_width(*format, shape.hidden) || !has_width(*format, shape.inner)) continue;
         const bool stacked = shape.hidden % 64 == 0;
         Case c(rng, *format, shape,
-               stacked ? RowOrder::kStackedGateUp : RowOrder::kInterleavedGateUp);
+               !gated    ? RowOrder::kPlain
+               : stacked ? RowOrder::kStackedGateUp
+                         : RowOrder::kInterleavedGateUp);
         // Static scales take part where whole rows share one.
         for (auto& parts : c.up.stored.experts) parts[0].input_scale = 0.02f;
         ProductForm alike = backend->form;
@@ -182,14 +189,19 @@ TEST_P(MoeForms, AgreesWithPlainLoops) {
   }
 }
 
+TEST_P(MoeForms, AgreesWithPlainLoops) { agrees_with_plain_loops(true); }
+
+TEST_P(MoeForms, UngatedExpertsAgreeWithPlainLoops) { agrees_with_plain_loops(false); }
+
 // With all codes and biases of the base zero the output is the adapters' alone: seam 1 reads x,
 // seam 2 reads g, and neither may be rounded.
-void adapter_alone(const Row& row, Kernels& fast, Kernels& reference, bool outliers) {
+void adapter_alone(const Row& row, Kernels& fast, Kernels& reference, bool outliers,
+                   RowOrder order = RowOrder::kInterleavedGateUp) {
   Rng rng(22);
   for (const Format* format : all_formats()) {
     if (!is_quantized(*format)) continue;
     for (const MoeBackend* backend : backends_of(*format, row.name)) {
-      Case c(rng, *format, {4, 2, 128, 96}, RowOrder::kInterleavedGateUp, false);
+      Case c(rng, *format, {4, 2, 128, 96}, order, false);
       for (RandomLinear* linear : {&c.up, &c.down})
         std::fill(linear->codes.begin(), linear->codes.end(), std::byte{0});
       if (outliers) {
@@ -211,6 +223,7 @@ void adapter_alone(const Row& row, Kernels& fast, Kernels& reference, bool outli
 
 TEST_P(MoeForms, AdaptersReadUnquantizedActivations) {
   adapter_alone(GetParam(), *fast_, *reference_, false);
+  adapter_alone(GetParam(), *fast_, *reference_, false, RowOrder::kPlain);
 }
 
 TEST_P(MoeForms, OutliersOfTheBaseDoNotReachAdapters) {
@@ -312,11 +325,13 @@ TEST_P(MoeForms, NanStaysNan) {
   for (const Format* format : all_formats()) {
     if (!is_quantized(*format)) continue;
     for (const MoeBackend* backend : backends_of(*format, GetParam().name)) {
-      Case c(rng, *format, {4, 2, 64, 96}, RowOrder::kInterleavedGateUp);
-      c.x[5] = std::nanf("");
-      const auto got = c.run(*fast_, backend->form, 2);
-      EXPECT_TRUE(std::isnan(got[0])) << backend->name << " " << format->name;
-      EXPECT_FALSE(std::isnan(got[c.shape.hidden])) << backend->name << " " << format->name;
+      for (const RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kPlain}) {
+        Case c(rng, *format, {4, 2, 64, 96}, order);
+        c.x[5] = std::nanf("");
+        const auto got = c.run(*fast_, backend->form, 2);
+        EXPECT_TRUE(std::isnan(got[0])) << backend->name << " " << format->name;
+        EXPECT_FALSE(std::isnan(got[c.shape.hidden])) << backend->name << " " << format->name;
+      }
     }
   }
 }

@@ -229,10 +229,18 @@ TEST_P(Ops, EveryCode) {
 struct AttentionShape {
   int heads, kv_heads, head_dim, window;
   bool sinks;
+  bool gated = false;
+  int rotary = 0;  // 0: half of head_dim
 };
-const AttentionShape kAttention[] = {{8, 1, 64, 0, true},   {6, 2, 64, 37, true},
-                                     {4, 4, 128, 0, false}, {3, 1, 256, 16, false},
-                                     {10, 2, 80, 1, true},  {2, 2, 24, 5, true}};
+const AttentionShape kAttention[] = {{8, 1, 64, 0, true},
+                                     {6, 2, 64, 37, true},
+                                     {4, 4, 128, 0, false},
+                                     {3, 1, 256, 16, false},
+                                     {10, 2, 80, 1, true},
+                                     {2, 2, 24, 5, true},
+                                     {4, 1, 256, 0, false, true, 64},
+                                     {6, 3, 64, 0, false, true, 16},
+                                     {4, 2, 24, 9, true, true, 6}};
 
 // Prefill, continued prefill and decode of several sequences in one ragged batch, blocks scattered.
 TEST_P(Ops, QkvAndAttention) {
@@ -241,14 +249,15 @@ TEST_P(Ops, QkvAndAttention) {
     for (const AttentionShape& s : kAttention) {
       const int64_t hidden = 96, q_dim = int64_t{s.heads} * s.head_dim,
                     kv_dim = int64_t{s.kv_heads} * s.head_dim;
-      RandomLinear q(rng, kFormatBF16, Stage::kQuery, 0, q_dim, hidden, RowOrder::kPlain, true);
+      RandomLinear q(rng, kFormatBF16, Stage::kQuery, 0, (s.gated ? 2 : 1) * q_dim, hidden,
+                     RowOrder::kPlain, true);
       RandomLinear k(rng, kFormatBF16, Stage::kKey, 0, kv_dim, hidden, RowOrder::kPlain, true);
       RandomLinear v(rng, kFormatBF16, Stage::kValue, 0, kv_dim, hidden, RowOrder::kPlain, false);
       const auto qa = adapters_for(rng, q.spec, {4, 0}), ka = adapters_for(rng, k.spec, {0, 7}),
                  va = adapters_for(rng, v.spec, {2, 9});
       const std::vector<int> lengths = {1, 16, 45, 100};
-      const int total_blocks = 32, rotary = s.head_dim / 2;
-      const auto weight = rng.floats(hidden);
+      const int total_blocks = 32, rotary = s.rotary > 0 ? s.rotary : s.head_dim / 2;
+      const auto weight = rng.floats(hidden), head_norm = rng.floats(s.head_dim);
       const auto sinks = rng.floats(s.heads);
       // inputs of every token of every sequence
       std::vector<std::vector<float>> x, cos, sin;
@@ -305,7 +314,9 @@ TEST_P(Ops, QkvAndAttention) {
           o.query_start.push_back(static_cast<int>(o.ids.size()));
           o.finish(max_blocks);
           auto q_out = poisoned(o.batch.tokens * q_dim),
-               attended = poisoned(o.batch.tokens * q_dim);
+               attended = poisoned(o.batch.tokens * q_dim), gate = poisoned(o.batch.tokens * q_dim);
+          // Gated layers have a norm of each head, which must leave the gate alone.
+          const Norm qk_norm{s.gated ? head_norm.data() : nullptr, 1e-6f};
           kernels.qkv(o.batch, {residual.data(),
                                 {weight.data(), 1e-5f},
                                 pq.linear,
@@ -319,11 +330,15 @@ TEST_P(Ops, QkvAndAttention) {
                                 sn.data(),
                                 q_out.data(),
                                 cache,
-                                {},
-                                {}});
-          kernels.attention(o.batch, {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim,
-                                      s.window, 1.0f / std::sqrt(float(s.head_dim)),
-                                      s.sinks ? sinks.data() : nullptr, attended.data()});
+                                qk_norm,
+                                qk_norm,
+                                false,
+                                0,
+                                s.gated ? gate.data() : nullptr});
+          kernels.attention(o.batch,
+                            {q_out.data(), cache, s.heads, s.kv_heads, s.head_dim, s.window,
+                             1.0f / std::sqrt(float(s.head_dim)), s.sinks ? sinks.data() : nullptr,
+                             attended.data(), s.gated ? gate.data() : nullptr});
           int t = 0;
           for (size_t s2 = 0; s2 < lengths.size(); ++s2) {
             out[s2].insert(out[s2].end(), attended.begin() + t * q_dim,
