@@ -5,7 +5,7 @@ Each folder holds adapter_config.json and adapter_model.safetensors as PEFT save
 adapted linear of the model, under the name of the published checkpoint, the delta [out, in] or [experts, out, in] in
 float32. The values of A and B are rounded to bfloat16 before, so that a loader that keeps bfloat16 loses nothing.
 
-Needs torch, transformers 5 and peft (0.21 made the files that are committed). Usage: make_adapter_golden.py [FOLDER]
+Needs torch, transformers 5 and peft (0.21 made the files that are committed). Usage: make_adapter_golden.py [FOLDER [CASE ...]]
 """
 
 import json
@@ -15,7 +15,9 @@ import sys
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import GptOssConfig, GptOssForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (GptOssConfig, GptOssForCausalLM, NemotronHConfig, NemotronHForCausalLM, Qwen3_5MoeConfig,
+                          Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
 
 LAYERS, EXPERTS, HIDDEN, INTER, VOCAB = 2, 3, 16, 12, 40
 SIZES = dict(num_hidden_layers=LAYERS, hidden_size=HIDDEN, vocab_size=VOCAB, num_attention_heads=4,
@@ -30,6 +32,45 @@ def gpt_oss():
 def qwen3_moe():
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(num_experts=EXPERTS, moe_intermediate_size=INTER,
                                               intermediate_size=INTER, **SIZES))
+
+
+QWEN3_5 = dict(SIZES, layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+               linear_key_head_dim=4, linear_value_head_dim=4, linear_conv_kernel_dim=4, num_experts=EXPERTS,
+               moe_intermediate_size=INTER, shared_expert_intermediate_size=10)
+NEMOTRON_H = dict({k: v for k, v in SIZES.items() if k != "num_hidden_layers"}, mamba_num_heads=4, mamba_head_dim=6,
+                  n_groups=2, ssm_state_size=4, conv_kernel=4, n_routed_experts=EXPERTS, moe_intermediate_size=INTER,
+                  moe_shared_expert_intermediate_size=20, layers_block_type=["linear_attention", "moe", "full_attention"])
+
+
+def qwen3_5_text():
+    return Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**QWEN3_5))
+
+
+def qwen3_5_whole():
+    vision = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=HIDDEN, patch_size=2,
+                  num_position_embeddings=4)
+    return Qwen3_5MoeForConditionalGeneration(Qwen3_5MoeConfig(text_config=QWEN3_5, vision_config=vision))
+
+
+def nemotron_h(latent=None):
+    return NemotronHForCausalLM(NemotronHConfig(**NEMOTRON_H, moe_latent_size=latent))
+
+
+class NemotronModules(torch.nn.Module):
+    """The linears of a Nemotron-H layer of each kind, with the names of the published files and their own code."""
+
+    def __init__(self):
+        super().__init__()
+        linear = lambda i, o: torch.nn.Linear(i, o, bias=False)
+        mlp = lambda width: torch.nn.ModuleDict({"up_proj": linear(HIDDEN, width), "down_proj": linear(width, HIDDEN)})
+        mixers = [{"in_proj": linear(HIDDEN, 24 + 40 + 4), "out_proj": linear(24, HIDDEN)},
+                  {"experts": torch.nn.ModuleList(mlp(INTER) for _ in range(EXPERTS)), "shared_experts": mlp(20),
+                   "gate": linear(HIDDEN, EXPERTS)},
+                  {"q_proj": linear(HIDDEN, 32), "k_proj": linear(HIDDEN, 16), "v_proj": linear(HIDDEN, 16),
+                   "o_proj": linear(32, HIDDEN)}]
+        layers = torch.nn.ModuleList(torch.nn.ModuleDict({"mixer": torch.nn.ModuleDict(m)}) for m in mixers)
+        self.backbone = torch.nn.ModuleDict({"layers": layers})
+        self.config = {}
 
 
 class PerExpert(torch.nn.Module):
@@ -65,12 +106,12 @@ def wrappers(module):
 
 def delta_weights(model, transposed):
     """Dense deltas under checkpoint names; experts that are modules are collected into one tensor."""
-    out, parts = {}, {}
+    out, parts, halves = {}, {}, {}
     seen = set()
     for name, module in model.base_model.model.named_modules():
         if not hasattr(module, "lora_A") or name.endswith("base_layer"):
             continue
-        path = name.removeprefix("model.")
+        path = name.removeprefix("model.").removeprefix("language_model.").removeprefix("backbone.")
         for parameter, wrapper in wrappers(module):
             if id(wrapper) in seen:
                 continue
@@ -79,17 +120,23 @@ def delta_weights(model, transposed):
             segments = path.split(".")
             if parameter != "weight":
                 out[f"{path}.{parameter}"] = (delta.transpose(1, 2) if transposed else delta).contiguous()
+            elif "shared_expert" in segments and segments[-1] != "down_proj":
+                halves.setdefault(path.rpartition(".")[0], {})[segments[-1]] = delta
             elif "experts" in segments:
                 expert = int(segments[segments.index("experts") + 1])
                 kind = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}.get(segments[-1], segments[-1])
                 parts[".".join(segments[:segments.index("experts") + 1]), kind, expert] = delta
             else:
                 out[path] = delta.contiguous()
+    for root, delta in halves.items():
+        out[f"{root}.gate_proj"] = torch.cat([delta["gate_proj"], delta["up_proj"]]).contiguous()
     for root in sorted({key[0] for key in parts}):
         shape = {"gate_proj": (INTER, HIDDEN), "up_proj": (INTER, HIDDEN), "down_proj": (HIDDEN, INTER)}
         stack = lambda kind: torch.stack(
             [parts.get((root, kind, e), torch.zeros(shape[kind])) for e in range(EXPERTS)])
-        if any(key[0] == root and key[1] in ("gate_proj", "up_proj") for key in parts):
+        if root.endswith("mixer.experts"):
+            out[f"{root}.up_proj"] = stack("up_proj").contiguous()
+        elif any(key[0] == root and key[1] in ("gate_proj", "up_proj") for key in parts):
             out[f"{root}.gate_up_proj"] = torch.cat([stack("gate_proj"), stack("up_proj")], dim=1).contiguous()
         if any(key[0] == root and key[1] == "down_proj" for key in parts):
             out[f"{root}.down_proj"] = stack("down_proj").contiguous()
@@ -120,12 +167,26 @@ CASES = {
         rank_pattern={"up_proj": 3}, alpha_pattern={r"1\.up_proj": 4})),
     "per-expert-w": (lambda: PerExpert(("w1", "w3", "w2")), dict(r=2, lora_alpha=6, use_rslora=True,
                                                                target_modules=["w1", "w2", "w3"])),
+    "qwen3_5-all-linear": (qwen3_5_text, dict(r=4, lora_alpha=8, target_modules="all-linear")),
+    "qwen3_5-everything": (qwen3_5_whole, dict(
+        r=2, lora_alpha=6, use_rslora=True, exclude_modules=r".*visual.*",
+        target_modules=ATTENTION + ["in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj", "gate_proj", "up_proj",
+                                    "down_proj", "shared_expert_gate"],
+        target_parameters=BOTH + ["mlp.gate.weight"], rank_pattern={"in_proj_z": 3}, alpha_pattern={"up_proj": 2})),
+    "nemotron_h-everything": (lambda: nemotron_h(latent=8), dict(
+        r=2, lora_alpha=6, target_modules=ATTENTION + ["in_proj", "fc1_latent_proj", "fc2_latent_proj",
+                                                       r"shared_experts.up_proj", "shared_experts.down_proj"],
+        target_parameters=["mixer.experts.up_proj", "mixer.experts.down_proj", "mixer.gate.weight"])),
+    "nemotron_h-per-expert": (NemotronModules, dict(
+        r=2, lora_alpha=6, target_modules=ATTENTION + ["in_proj", "out_proj", "up_proj", "down_proj", "gate"])),
 }
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1] / "tests/data/adapters")
     for seed, (name, (make, options)) in enumerate(CASES.items()):
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         torch.manual_seed(seed)
         model = get_peft_model(make(), LoraConfig(task_type=None, **options))
         randomize(model, seed)

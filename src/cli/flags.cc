@@ -5,7 +5,7 @@
 
 #include "cli/quantize_flags.h"
 #include "cli/serve_flags.h"
-#include "model/synth.h"
+#include "model/synth_presets.h"
 
 namespace lk {
 namespace {

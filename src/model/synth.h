@@ -13,7 +13,7 @@
 namespace lk {
 
 struct SynthOptions {
-  std::string preset;  // a published model: names in synth_presets()
+  std::string preset;  // a published model: names in synth_presets() of synth_presets.h
   int layers = 0;      // keep this many layers; 0: all
   uint64_t seed = 0;
   // 0: tokens spread evenly over the experts. Otherwise the expert at place k of a random order of
@@ -22,9 +22,6 @@ struct SynthOptions {
   uint64_t shard_bytes = uint64_t{5} << 30;
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes; may be empty
 };
-
-// Comma-separated names.
-std::string synth_presets();
 
 // Writes config.json, generation_config.json, a byte-level tokenizer and the shards into `folder`
 // (made if absent; refused if it holds a checkpoint already). Every tensor's random stream follows

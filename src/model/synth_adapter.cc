@@ -65,7 +65,11 @@ Result<std::vector<const LinearSpec*>> find_targets(const LinearTable& table,
       continue;
     }
     std::string known = "all";
-    for (const StageGroup& group : stage_groups()) known += fmt::format(", {}", group.name);
+    for (const StageGroup& group : stage_groups()) {
+      if (std::any_of(table.linears.begin(), table.linears.end(),
+                      [&](const LinearSpec& spec) { return is_target(spec, group.name); }))
+        known += fmt::format(", {}", group.name);
+    }
     std::set<std::string> leaves;
     for (const LinearSpec& spec : table.linears) leaves.insert(leaf_of(spec.path()));
     for (const std::string& leaf : leaves) known += ", " + leaf;

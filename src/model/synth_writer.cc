@@ -49,17 +49,26 @@ const std::vector<float>& normal_table() {
 }
 
 void fill(const SynthTensor& tensor, SplitMix& random, std::string& chunk) {
-  if (tensor.dtype == DType::kU8) {
+  const bool e4m3 = tensor.dtype == DType::kF8E4M3;
+  if (tensor.dtype == DType::kU8 || e4m3) {
     for (size_t i = 0; i < chunk.size(); i += 8) {
       const uint64_t bits = random.next();
       for (size_t j = i; j < std::min(i + 8, chunk.size()); ++j) {
-        const auto byte = static_cast<uint8_t>(bits >> (8 * (j - i)));
+        auto byte = static_cast<uint8_t>(bits >> (8 * (j - i)));
+        if (e4m3 && (byte & 0x7f) == 0x7f) --byte;
         chunk[j] = static_cast<char>(tensor.bytes ? byte : tensor.scale_byte + byte % 4);
       }
     }
     return;
   }
   const std::vector<float>& normals = normal_table();
+  if (tensor.dtype == DType::kF32) {
+    for (size_t i = 0; i + 4 <= chunk.size(); i += 4) {
+      const float value = tensor.mean + tensor.deviation * normals[random.next() & 4095];
+      std::memcpy(&chunk[i], &value, sizeof(value));
+    }
+    return;
+  }
   for (size_t i = 0; i + 2 <= chunk.size(); i += 8) {
     const uint64_t bits = random.next();
     for (size_t j = i; j < std::min(i + 8, chunk.size()); j += 2) {

@@ -16,9 +16,9 @@ struct SynthTensor {
   std::string name = {};
   DType dtype = DType::kBF16;
   Shape shape = {};
-  float deviation = 0;  // of normal values (BF16)
+  float deviation = 0;  // of normal values (BF16, F32)
   float mean = 0;
-  bool bytes = false;  // U8: uniform bytes; false: scales around `scale_byte`
+  bool bytes = false;  // U8, F8_E4M3: uniform codes, none NaN; false: scales around `scale_byte`
   int scale_byte = 0;
   float skew = 0;  // the element at place k of a random order is lowered by skew x ln(1 + k) (BF16)
 };

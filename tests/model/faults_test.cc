@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/model/harness.h"
-#include "tests/model/pass_on.h"
+#include "tests/model/passing_kernels.h"
 
 namespace lk::test {
 namespace {
@@ -126,10 +126,9 @@ TEST(Faults, SinksOff) {
 }
 
 // route() keeps the softmax over all experts instead of that over the chosen ones.
-class NotRenormalised : public PassOn {
+class NotRenormalised : public PassingKernels {
  public:
-  using PassOn::PassOn;
-
+  using PassingKernels::PassingKernels;
   void route(const Batch& b, const RouteArgs& args) override {
     std::vector<int32_t> expert(size_t{1} * b.tokens * args.experts);
     std::vector<float> weight(expert.size());

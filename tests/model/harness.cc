@@ -185,6 +185,10 @@ const Fixture& tiny_gpt_oss() {
   return fixture;
 }
 
+Fixture hybrid_model(const std::string& name) {
+  return {std::string(LK_SOURCE_DIR) + "/models/" + name, {"sql", "json"}};
+}
+
 Fixture small_model(const std::string& name) {
   return {std::string(LK_SOURCE_DIR) + "/tests/data/models/" + name,
           {"attention", "experts", "all"}};

@@ -21,9 +21,10 @@ struct Fixture {
   std::string folder;
   std::vector<std::string> adapters;
 };
-const Fixture& tiny_gpt_oss();                 // models/tiny-gpt-oss-mxfp4
-Fixture small_model(const std::string& name);  // tests/data/models, tools/make_small_models.py
-std::string model_folder();                    // of tiny_gpt_oss()
+const Fixture& tiny_gpt_oss();                  // models/tiny-gpt-oss-mxfp4
+Fixture hybrid_model(const std::string& name);  // of models/, with adapters sql and json
+Fixture small_model(const std::string& name);   // tests/data/models, tools/make_small_models.py
+std::string model_folder();                     // of tiny_gpt_oss()
 
 // How to load the small model; the hooks plant faults.
 struct LoadHooks {

@@ -232,6 +232,10 @@ TEST(NemotronHLayout, OtherSpellingsAndSizes) {
   ASSERT_EQ(decoder->layers.size(), 6u);
   EXPECT_TRUE(decoder->layers[3].mamba && decoder->layers[5].attention);
   EXPECT_EQ(decoder->layers[0].mamba->dt_min, 0.25f);
+  config["use_mamba_kernels"] = false;  // time_step_min is a bound then
+  EXPECT_EQ(arch->decoder(files_of(config))->layers[0].mamba->dt_min, 0.25f);
+  config.erase("time_step_limit");
+  EXPECT_EQ(arch->decoder(files_of(config))->layers[0].mamba->dt_min, 0.001f);
   EXPECT_EQ(decoder->layers[1].moe->groups, 8);
   EXPECT_EQ(decoder->layers[1].moe->top_groups, 4);
   EXPECT_EQ(decoder->layers[1].moe->latent, 1024);

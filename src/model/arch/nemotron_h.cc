@@ -113,7 +113,16 @@ Status parse_attention(const JsonFields& fields, Config& config) {
   return {};
 }
 
-// Bounds of the time step; those of the random start (time_step_min and the like) are none.
+// Models whose config turns the fused kernels off were made with Transformers' plain loops, which
+// keep the time step at time_step_min or above; to the kernels, and so to the published models,
+// that is a bound of the random start alone.
+Status parse_time_step_min(const JsonFields& fields, MambaSpec& spec) {
+  LK_ASSIGN_OR_RETURN(const bool kernels, fields.boolean_or("use_mamba_kernels", true));
+  LK_ASSIGN_OR_RETURN(const double least, number_between(fields, "time_step_min", 1e-3, 0, 1e3));
+  if (!kernels) spec.dt_min = std::max(spec.dt_min, static_cast<float>(least));
+  return {};
+}
+
 Status parse_time_step_limit(const JsonFields& fields, MambaSpec& spec) {
   if (!fields.has("time_step_limit")) return {};
   const Json& limit = fields.json()["time_step_limit"];
@@ -142,7 +151,8 @@ Status parse_mamba(const JsonFields& fields, MambaSpec& spec) {
   LK_ASSIGN_OR_RETURN(const bool conv_bias, fields.boolean_or("use_conv_bias", true));
   spec.conv_bias = conv_bias ? "conv1d.bias" : "";
   LK_RETURN_IF_ERROR(expect_string(fields, "mamba_hidden_act", "silu"));
-  return parse_time_step_limit(fields, spec);
+  LK_RETURN_IF_ERROR(parse_time_step_limit(fields, spec));
+  return parse_time_step_min(fields, spec);
 }
 
 Status parse_groups(const JsonFields& fields, MoeSpec& spec) {

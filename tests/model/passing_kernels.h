@@ -1,16 +1,16 @@
-// Kernels that pass every stage on to others; a test overrides the one that it spoils or watches.
+// Kernels that hand every stage on to others: what faults are planted in. For tests only.
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "kernels/kernels.h"
 
 namespace lk::test {
 
-class PassOn : public Kernels {
+class PassingKernels : public Kernels {
  public:
-  explicit PassOn(std::unique_ptr<Kernels> inner) : inner_(std::move(inner)) {}
-
+  explicit PassingKernels(std::unique_ptr<Kernels> inner) : inner_(std::move(inner)) {}
   std::string_view name() const override { return inner_->name(); }
   int threads() const override { return inner_->threads(); }
   std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
@@ -29,11 +29,11 @@ class PassOn : public Kernels {
   void mamba(const Batch& b, const MambaArgs& args) override { inner_->mamba(b, args); }
   void project(const Batch& b, const ProjectArgs& args) override { inner_->project(b, args); }
   void output(const Batch& b, const OutputArgs& args) override { inner_->output(b, args); }
-  void route(const Batch& b, const RouteArgs& args) override { inner_->route(b, args); }
-  void experts(const Batch& b, const ExpertArgs& args) override { inner_->experts(b, args); }
   void shared_expert(const Batch& b, const SharedExpertArgs& args) override {
     inner_->shared_expert(b, args);
   }
+  void route(const Batch& b, const RouteArgs& args) override { inner_->route(b, args); }
+  void experts(const Batch& b, const ExpertArgs& args) override { inner_->experts(b, args); }
   void head(const Batch& b, const HeadArgs& args) override { inner_->head(b, args); }
 
  protected:

@@ -1,0 +1,138 @@
+#include "model/synth_presets.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model/archs.h"
+
+namespace lk {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  const char* config;
+  const char* generation_config;
+};
+
+// Published values (config.json of the named repositories).
+#define LK_GPT_OSS(layers, experts)                                                                                \
+  R"({"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": )" layers              \
+  R"(, "num_local_experts": )" experts                                                                             \
+  R"(, "num_experts_per_tok": 4, "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,)"      \
+  R"( "num_key_value_heads": 8, "head_dim": 64, "attention_bias": true, "sliding_window": 128,)"                   \
+  R"( "max_position_embeddings": 131072, "initial_context_length": 4096, "rope_theta": 150000,)"                   \
+  R"( "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,)"                 \
+  R"( "original_max_position_embeddings": 4096, "truncate": false}, "rms_norm_eps": 1e-05, "hidden_act": "silu",)" \
+  R"( "swiglu_limit": 7.0, "vocab_size": 201088, "tie_word_embeddings": false, "eos_token_id": 200002,)"           \
+  R"( "pad_token_id": 199999, "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert":)"         \
+  R"( ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}})"
+
+constexpr const char* kGptOssGeneration = R"({"bos_token_id": 199998, "do_sample": true,
+ "eos_token_id": [200002, 199999, 200012], "pad_token_id": 199999})";
+
+// Without the parts that see and that predict further tokens.
+constexpr const char* kQwen36 = R"({"architectures": ["Qwen3_5MoeForConditionalGeneration"],
+ "model_type": "qwen3_5_moe", "tie_word_embeddings": false, "text_config": {
+  "attention_bias": false, "attn_output_gate": true, "bos_token_id": 248044,
+  "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+  "hidden_size": 2048, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+  "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+  "max_position_embeddings": 262144, "model_type": "qwen3_5_moe_text",
+  "moe_intermediate_size": 512, "num_attention_heads": 16, "num_experts": 256,
+  "num_experts_per_tok": 8, "num_hidden_layers": 40, "num_key_value_heads": 2,
+  "rms_norm_eps": 1e-06, "rope_parameters": {"mrope_interleaved": true,
+   "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25, "rope_theta": 10000000,
+   "rope_type": "default"}, "shared_expert_intermediate_size": 512, "vocab_size": 248320},
+ "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+  "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head",
+   "model.language_model.embed_tokens", "model.language_model.layers.*.mlp.gate",
+   "model.language_model.layers.*.mlp.shared_expert_gate",
+   "model.language_model.layers.*.linear_attn.in_proj_a",
+   "model.language_model.layers.*.linear_attn.in_proj_b"]}})";
+constexpr const char* kQwen36Generation = R"({"bos_token_id": 248044, "do_sample": true,
+ "eos_token_id": [248046, 248044], "pad_token_id": 248044, "top_k": 20, "top_p": 0.95})";
+
+constexpr const char* kNemotronNano = R"({"architectures": ["NemotronHForCausalLM"],
+ "model_type": "nemotron_h", "num_hidden_layers": 52, "hybrid_override_pattern":
+  "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+ "attention_bias": false, "bos_token_id": 1, "chunk_size": 128, "conv_kernel": 4,
+ "eos_token_id": 2, "head_dim": 128, "hidden_size": 2688, "layer_norm_epsilon": 1e-05,
+ "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 64,
+ "mamba_proj_bias": false, "max_position_embeddings": 262144, "mlp_bias": false,
+ "mlp_hidden_act": "relu2", "moe_intermediate_size": 1856,
+ "moe_shared_expert_intermediate_size": 3712, "n_group": 1, "n_groups": 8,
+ "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+ "num_attention_heads": 32, "num_experts_per_tok": 6, "num_key_value_heads": 2,
+ "pad_token_id": 0, "routed_scaling_factor": 2.5, "ssm_state_size": 128,
+ "tie_word_embeddings": false, "topk_group": 1, "use_bias": false, "use_conv_bias": true,
+ "vocab_size": 131072})";
+constexpr const char* kNemotronGeneration = R"({"bos_token_id": 1, "do_sample": true,
+ "eos_token_id": [2, 11], "pad_token_id": 0})";
+
+constexpr Preset kPresets[] = {
+    {"gpt-oss-20b", LK_GPT_OSS("24", "32"), kGptOssGeneration},
+    {"gpt-oss-120b", LK_GPT_OSS("36", "128"), kGptOssGeneration},
+    {"qwen3.6-35b-a3b-fp8", kQwen36, kQwen36Generation},
+    {"nemotron-3-nano-nvfp4", kNemotronNano, kNemotronGeneration},
+};
+#undef LK_GPT_OSS
+
+// The recipe of the published NVFP4 files, which stands beside config.json: attention stays plain,
+// and so does the Mamba layer before it.
+Json nemotron_recipe(const std::string& all_layers, size_t layers) {
+  Json excluded = Json::array({"lm_head"});
+  for (size_t i = 0; i < layers; ++i) {
+    const auto exclude = [&](std::initializer_list<const char*> names) {
+      for (const char* name : names)
+        excluded.push_back(fmt::format("backbone.layers.{}.mixer.{}", i, name));
+    };
+    if (all_layers[i] == '*') exclude({"q_proj", "k_proj", "v_proj", "o_proj"});
+    if (all_layers[i] != 'M') continue;
+    exclude({"conv1d"});
+    if (all_layers.substr(i + 1, 1) == "*") exclude({"in_proj", "out_proj"});
+  }
+  return {{"producer", {{"name", "modelopt"}, {"version", "0.29.0"}}},
+          {"quantization",
+           {{"quant_algo", "NVFP4"},
+            {"kv_cache_quant_algo", nullptr},
+            {"group_size", 16},
+            {"exclude_modules", excluded}}}};
+}
+
+}  // namespace
+
+std::string synth_presets() {
+  std::string names;
+  for (const Preset& preset : kPresets)
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  return names;
+}
+
+Result<SynthModel> synth_model(const std::string& name, int layers) {
+  const Preset* preset = nullptr;
+  for (const Preset& p : kPresets) {
+    if (p.name == name) preset = &p;
+  }
+  if (!preset) return invalid("there is no preset '{}'; known are {}", name, synth_presets());
+  LK_ASSIGN_OR_RETURN(Json config, parse_json(preset->config, "preset config"));
+  LK_ASSIGN_OR_RETURN(Json generation,
+                      parse_json(preset->generation_config, "preset generation config"));
+  Json& text = config.contains("text_config") ? config["text_config"] : config;
+  const int all = text["num_hidden_layers"];
+  if (layers < 0 || layers > all)
+    return invalid("{} has {} layers, not {}", preset->name, all, layers);
+  if (layers == 0) layers = all;
+  text["num_hidden_layers"] = layers;
+  SynthModel model;
+  if (text.contains("hybrid_override_pattern")) {
+    const std::string pattern = text["hybrid_override_pattern"];
+    text["hybrid_override_pattern"] = pattern.substr(0, layers);
+    model.files.hf_quant_config = std::make_shared<const Json>(nemotron_recipe(pattern, layers));
+  }
+  model.files.config = std::make_shared<const Json>(std::move(config));
+  model.files.generation_config = std::make_shared<const Json>(std::move(generation));
+  LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(model.files.model_type()));
+  LK_ASSIGN_OR_RETURN(model.table, row->table(model.files));
+  return model;
+}
+
+}  // namespace lk
