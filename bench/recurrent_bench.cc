@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <tuple>
 
 #include "bench/limits.h"
 #include "kernels/select.h"
@@ -208,6 +209,8 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+double best(const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }
+
 void measure(Kernels& kernels, const Shape& shape, const bench::Limits& limits, int rounds) {
   constexpr int kStreams = 16;
   const int layers = 1 + static_cast<int>(6e8 / shape.products());
@@ -227,23 +230,28 @@ void measure(Kernels& kernels, const Shape& shape, const bench::Limits& limits, 
     layer.push_back(t[0]);
     rest.push_back(t[1]);
   }
+  // On a machine with other guests the best of the rounds is nearest to what the code can do.
   const double flops = 2 * Bench::kMaxTokens * (shape.products() + shape.recurrence());
-  const double rate = flops / median(layer) * 1e-9;
-  std::printf(
-      "%-22s %d tokens %8.1f ms, %6.1f GFLOP/s (%.1f%% of peak); without projections %.1f "
-      "ms (%.1f%% of the layer, recurrence %.1f GFLOP/s)\n",
-      shape.name, Bench::kMaxTokens, 1e3 * median(layer), rate, 100 * rate / limits.peak_gflop_s(),
-      1e3 * median(rest), 100 * median(rest) / median(layer),
-      2 * Bench::kMaxTokens * shape.recurrence() / median(rest) * 1e-9);
+  for (const auto& [how, whole_s, rest_s] :
+       {std::tuple{"median", median(layer), median(rest)}, {"best", best(layer), best(rest)}}) {
+    std::printf(
+        "%-19s %-6s prefill %7.1f ms, %6.1f GFLOP/s (%.1f%% of peak); without projections "
+        "%.1f ms (%.1f%% of the layer)\n",
+        shape.name, how, 1e3 * whole_s, flops / whole_s * 1e-9,
+        100 * flops / whole_s * 1e-9 / limits.peak_gflop_s(), 1e3 * rest_s, 100 * rest_s / whole_s);
+  }
   const double state_bytes = 4.0 * static_cast<double>(shape.state_floats());
-  const std::pair<int, double> decodes[] = {{1, median(step)}, {kStreams, median(steps)}};
-  for (const auto& [streams, seconds] : decodes) {
+  for (const auto& [how, streams, seconds] : {std::tuple{"median", 1, median(step)},
+                                              {"best", 1, best(step)},
+                                              {"median", kStreams, median(steps)},
+                                              {"best", kStreams, best(steps)}}) {
     const double gb = (static_cast<double>(whole.weight_bytes()) + streams * state_bytes) * 1e-9;
     std::printf(
-        "%-22s decode of %-2d %8.2f ms, %5.1f GB/s (%.1f%% of read bandwidth), weights "
-        "%.1f MB, state %.1f MB each\n",
-        shape.name, streams, 1e3 * seconds, gb / seconds, 100 * gb / seconds / limits.read_gb_s,
-        1e-6 * static_cast<double>(whole.weight_bytes()), 1e-6 * state_bytes);
+        "%-19s %-6s decode of %-2d %7.2f ms, %5.1f GB/s (%.1f%% of read bandwidth), "
+        "weights %.1f MB, states %.1f MB\n",
+        shape.name, how, streams, 1e3 * seconds, gb / seconds,
+        100 * gb / seconds / limits.read_gb_s, 1e-6 * static_cast<double>(whole.weight_bytes()),
+        1e-6 * streams * state_bytes);
   }
 }
 
