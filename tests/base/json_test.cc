@@ -52,8 +52,8 @@ TEST(Json, ErrorsSayWhereInWords) {
             "line 3 is not valid JSON: '?' at byte 1 is not expected there");
   EXPECT_EQ(fault_of(R"({"a": 1e999})"),
             "line 3: the number '1e999' before byte 11 is out of range");
-  for (const char* text : {R"(["\ud800"])", R"(["\udc00"])", R"(["\ud800\u0041"])", R"({"\ud800": 1})",
-                           R"(["\ud800x"])"}) {
+  for (const char* text : {R"(["\ud800"])", R"(["\udc00"])", R"(["\ud800\u0041"])",
+                           R"({"\ud800": 1})", R"(["\ud800x"])"}) {
     const std::string fault = fault_of(text);
     EXPECT_NE(fault.find("is half of a surrogate pair, which alone is no character"), fault.npos)
         << fault;
