@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "engine/vocabulary.h"
+#include "server/routes.h"
 #include "tests/server/raw_client.h"
 
 namespace lk {
@@ -116,14 +120,89 @@ TEST(Server, RefusesWhatIsNoRoute) {
   EXPECT_EQ(method.status, 405);
   EXPECT_EQ(method.header("allow"), "POST");
   EXPECT_EQ(server.ask(post_request("/health", "")).header("allow"), "GET");
-  EXPECT_EQ(
-      server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
-      415);
-  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, "").status, 200);
   const auto packed = server.post("/v1/completions", {{"prompt", "a"}},
                                   std::string(kJson) + "Content-Encoding: gzip\r\n");
   EXPECT_EQ(packed.status, 415);
   EXPECT_NE(packed.body.find("Content-Encoding gzip"), std::string::npos);
+}
+
+TEST(Server, TakesTheSameContentTypesEverywhere) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  int posts = 0;
+  for (const Route& route : routes()) {
+    if (route.method != "POST" || route.role == Role::kOpen) continue;
+    ++posts;
+    const std::string path(route.path);
+    for (const char* type : {"", "Content-Type: application/json\r\n", "Content-Type:\r\n",
+                             "Content-Type: application/json; charset=utf-8\r\n",
+                             "Content-Type: Application/JSON ;charset=UTF-8\r\n"}) {
+      // The body is read, and refused.
+      EXPECT_EQ(server.ask(post_request(path, "[]", type)).status, 400) << path << " " << type;
+    }
+    for (const char* type :
+         {"text/plain", "application/x-www-form-urlencoded", "text/json", "application/jsonl",
+          "application/json, text/plain", "multipart/form-data; boundary=json"}) {
+      const auto answer =
+          server.ask(post_request(path, "[]", fmt::format("Content-Type: {}\r\n", type)));
+      EXPECT_EQ(answer.status, 415) << path << " " << type;
+      EXPECT_NE(answer.body.find(std::string("or absent, not ") + type), std::string::npos)
+          << answer.body;
+    }
+  }
+  EXPECT_GE(posts, 7);
+}
+
+TEST(Server, TellsWhyAFolderOfTheDirectoryIsNoAdapter) {
+  const std::string folder = fs::temp_directory_path() / fmt::format("lk_dir_{}", ::getpid());
+  fs::create_directories(folder + "/empty");
+  fs::create_directories(folder + "/no_weights");
+  fs::copy(adapter_path() + "/adapter_config.json", folder + "/no_weights");
+  fs::create_directories(folder + "/pickle");
+  fs::copy(adapter_path() + "/adapter_config.json", folder + "/pickle");
+  std::ofstream(folder + "/pickle/adapter_model.bin") << "x";
+  fs::create_directories(folder + "/broken");
+  std::ofstream(folder + "/broken/adapter_config.json") << "{";
+  std::ofstream(folder + "/broken/adapter_model.safetensors") << "x";
+  std::ofstream(folder + "/a_file") << "x";
+  TestServer::directory = folder;
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  options.paths.roots = {folder};
+  {
+    TestServer server(options);
+    const std::pair<const char*, const char*> cases[] = {
+        {"empty", "the folder has no adapter_config.json"},
+        {"no_weights", "the folder has no adapter_model.safetensors"},
+        {"pickle", "pickles are not opened"},
+        {"broken", "adapter_config.json is not valid JSON"},
+        {"a_file", "this is a file"}};
+    for (const auto& [name, why] : cases) {
+      for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
+        const auto answer = server.post(path, {{"model", name}, {"prompt", "a"}});
+        EXPECT_EQ(answer.status, 400) << name;
+        const Json error = Json::parse(answer.body)["error"];
+        EXPECT_EQ(error["param"], "model");
+        const std::string message = error["message"];
+        EXPECT_TRUE(message.starts_with(
+            fmt::format("adapter '{}' was found in --lora-dir, but cannot be loaded: ", name)))
+            << message;
+        EXPECT_NE(message.find(why), std::string::npos) << message;
+        EXPECT_EQ(message.find(folder), std::string::npos) << message;
+      }
+      // The same through the route, where the name is said once too.
+      const auto loaded = server.post("/v1/load_lora_adapter",
+                                      {{"lora_name", name}, {"lora_path", folder + "/" + name}});
+      EXPECT_GE(loaded.status, 400);
+      EXPECT_LT(loaded.status, 500);
+      EXPECT_EQ(loaded.body.find(fmt::format("adapter '{}'", name)), std::string::npos)
+          << loaded.body;
+    }
+    EXPECT_EQ(server.post("/v1/completions", {{"model", "absent"}, {"prompt", "a"}}).status, 404);
+  }
+  TestServer::directory.clear();
+  fs::remove_all(folder);
 }
 
 TEST(Server, TellsThePathThatWasMeant) {
@@ -146,7 +225,7 @@ TEST(Server, TellsThePathThatWasMeant) {
 TEST(Server, LetsBrowsersIn) {
   TestServer server;
   const auto preflight = server.ask(
-      "OPTIONS /v1/chat/completions HTTP/1.1\r\nOrigin: http://page\r\n"
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: t\r\nOrigin: http://page\r\n"
       "Access-Control-Request-Method: POST\r\n"
       "Access-Control-Request-Headers: authorization,content-type\r\n\r\n");
   EXPECT_EQ(preflight.status, 200);
@@ -304,7 +383,6 @@ TEST(Server, RefusesLoadsThatCannotBe) {
     }
     EXPECT_TRUE(Json::parse(answer.body).contains("error"));
   }
-  EXPECT_EQ(server.post("/v1/load_lora_adapter", {{"lora_name", "x"}}, "").status, 415);
 }
 
 TEST(BugCases, U01_TheEngineIsFreeAgainWhenAClientGoes) {
@@ -323,6 +401,149 @@ TEST(BugCases, U01_TheEngineIsFreeAgainWhenAClientGoes) {
            std::chrono::steady_clock::now() - start < seconds(5)) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
+  }
+}
+
+TEST(Server, AnswersClientsThatSendNoMore) {
+  TestServer server;
+  for (const bool stream : {false, true}) {
+    RawClient client(server.port);
+    const Json body = {
+        {"prompt", "a"}, {"max_tokens", 200}, {"ignore_eos", true}, {"stream", stream}};
+    ASSERT_TRUE(client.send(post_request("/v1/completions", body.dump(), kJson)));
+    client.half_close();
+    const auto answer = client.answer();
+    EXPECT_EQ(answer.status, 200);
+    if (stream) {
+      EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+    } else {
+      EXPECT_EQ(Json::parse(answer.body)["usage"]["completion_tokens"], 200);
+    }
+    EXPECT_TRUE(client.closed_within(seconds(5)));
+  }
+}
+
+// The lines of a server's log, as they come.
+class Lines {
+ public:
+  LogWriter::Sink sink() {
+    return [this](std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      lines_.emplace_back(line);
+    };
+  }
+  // The first line after those found so far that holds all of `parts`, within 5 s; empty: none.
+  std::string next(const std::vector<std::string>& parts) {
+    for (int i = 0; i < 500; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        for (; seen_ < lines_.size(); ++seen_) {
+          const std::string& line = lines_[seen_];
+          if (std::all_of(parts.begin(), parts.end(),
+                          [&](const auto& part) { return line.find(part) != line.npos; }))
+            return lines_[seen_++];
+        }
+      }
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return {};
+  }
+  size_t count(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    return std::count_if(lines_.begin(), lines_.end(),
+                         [&](const auto& line) { return line.find(part) != line.npos; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+  size_t seen_ = 0;
+};
+
+TEST(Server, LogsAdaptersThatComeAndGo) {
+  Lines log;
+  const std::string folder = fs::temp_directory_path() / fmt::format("lk_log_{}", ::getpid());
+  fs::create_directories(folder + "/empty");
+  for (const char* name : {"sql", "json", "math"})
+    fs::copy(kModel + "/adapters/" + name, folder + "/" + name, fs::copy_options::recursive);
+  TestServer::directory = folder;
+  TestServer::max_resident = 2;
+  {
+    ServerOptions options;
+    options.allow_runtime_lora = true;
+    options.paths.roots = {folder};
+    options.log_sink = log.sink();
+    TestServer server(options);
+    const auto use = [&](const std::string& name) {
+      return server.post("/v1/completions", {{"model", name}, {"prompt", "a"}, {"max_tokens", 1}})
+          .status;
+    };
+    EXPECT_EQ(use("sql"), 200);
+    const std::string loaded = log.next({"event=adapter_loaded", "adapter=sql", "by=lora-dir"});
+    for (const char* part : {"time=", "version=", "rank=8", "bytes=", "seconds=", "path="})
+      EXPECT_NE(loaded.find(part), std::string::npos) << part << loaded;
+    EXPECT_EQ(loaded.back(), '\n');
+    EXPECT_EQ(use("json"), 200);
+    EXPECT_EQ(use("math"), 200);
+    EXPECT_NE(log.next({"event=adapter_evicted", "adapter=sql", "version="}), "");
+    EXPECT_NE(log.next({"event=adapter_loaded", "adapter=math", "by=lora-dir"}), "");
+    EXPECT_EQ(use("sql"), 200);
+    EXPECT_NE(log.next({"event=adapter_evicted", "adapter=json"}), "");
+    EXPECT_NE(log.next({"event=adapter_reloaded", "adapter=sql", "by=request"}), "");
+    Json load = {{"lora_name", "sql"}, {"lora_path", folder + "/math"}, {"load_inplace", true}};
+    EXPECT_EQ(server.post("/v1/load_lora_adapter", load).status, 200);
+    EXPECT_NE(log.next({"event=adapter_replaced", "adapter=sql", "by=load_lora_adapter", " was="}),
+              "");
+    EXPECT_EQ(server.post("/v1/unload_lora_adapter", {{"lora_name", "sql"}}).status, 200);
+    EXPECT_NE(log.next({"event=adapter_unloaded", "adapter=sql", "in_use=0"}), "");
+    load = {{"lora_name", "late"}, {"lora_path", folder + "/json"}};
+    EXPECT_EQ(server.post("/v1/load_lora_adapter", load).status, 200);
+    EXPECT_NE(log.next({"event=adapter_loaded", "adapter=late", "by=load_lora_adapter"}), "");
+
+    // Whoever asks for it again and again fills no disk.
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(use("empty"), 400);
+    EXPECT_NE(log.next({"event=adapter_load_failed", "adapter=empty", "by=lora-dir",
+                        "has no adapter_config.json"}),
+              "");
+    EXPECT_EQ(use("absent"), 404);
+    for (const std::string& path : {folder + "/empty", folder + "/none", std::string("/etc")}) {
+      load = {{"lora_name", "x"}, {"lora_path", path}};
+      const auto refused = server.post("/v1/load_lora_adapter", load);
+      EXPECT_GE(refused.status, 400);
+      const std::string line = log.next({"event=adapter_load_failed", "adapter=x",
+                                         "by=load_lora_adapter", "error=\"Loading lora x failed"});
+      EXPECT_NE(line.find(" id=" + refused.header("x-request-id")), std::string::npos) << line;
+      EXPECT_NE(line.find(fmt::format(" status={}", refused.status)), std::string::npos) << line;
+    }
+    EXPECT_EQ(log.count("adapter=empty"), 1u);
+    EXPECT_EQ(log.count("absent"), 0u);
+  }
+  TestServer::directory.clear();
+  TestServer::max_resident = 0;
+  fs::remove_all(folder);
+}
+
+TEST(Server, LogsItsDrain) {
+  for (const bool cut : {false, true}) {
+    Lines log;
+    {
+      ServerOptions options;
+      options.log_sink = log.sink();
+      if (cut) options.shutdown_timeout = milliseconds(100);
+      TestServer server(options);
+      RawClient running(server.port);
+      const Json body = {
+          {"prompt", "a"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}};
+      ASSERT_TRUE(running.send(post_request("/v1/completions", body.dump(), kJson)));
+      ASSERT_NE(running.read_until("data: "), "");
+      server.server().shut_down();
+      EXPECT_NE(log.next({"event=drain_started", "open_requests=1"}), "");
+      if (cut) {
+        EXPECT_NE(log.next({"event=drain_cut", "open_requests=1"}), "");
+      }
+      EXPECT_NE(running.read_until("0\r\n\r\n", seconds(30)), "");
+    }
+    EXPECT_NE(log.next({"event=drain_finished", "open_requests=0", "seconds="}), "");
   }
 }
 
