@@ -98,7 +98,8 @@ TEST_F(ApiChat, UnknownRolesAreRefusedByName) {
     for (const Dialect dialect : {Dialect::kQwen, Dialect::kGptOss}) {
       served_ = served_model(dialect);
       const ApiError error = refuse(make_chat_answer, fmt::format(R"({{"messages": [
-          {{"role": "user", "content": "a"}}, {{"role": "wizard", "content": "{}"}}]}})", content));
+          {{"role": "user", "content": "a"}}, {{"role": "wizard", "content": "{}"}}]}})",
+                                                                  content));
       EXPECT_EQ(error.param, "messages[1].role");
       EXPECT_EQ(error.message,
                 "messages[1].role must be one of system, developer, user, assistant, tool, "
@@ -107,8 +108,9 @@ TEST_F(ApiChat, UnknownRolesAreRefusedByName) {
   }
   EXPECT_EQ(refuse(make_chat_answer, R"({"messages": [{"role": "", "content": "a"}]})").param,
             "messages[0].role");
-  EXPECT_EQ(refuse(make_response_answer, R"({"input": [{"role": "wizard", "content": "a"}]})").param,
-            "input[0].role");
+  EXPECT_EQ(
+      refuse(make_response_answer, R"({"input": [{"role": "wizard", "content": "a"}]})").param,
+      "input[0].role");
   const auto counted =
       tokenize_body(json(R"({"messages": [{"role": "wizard", "content": "a"}]})"), served_);
   ASSERT_FALSE(counted);
