@@ -1,5 +1,5 @@
-// Lines of the log, as key=value, on stderr. Written by a thread of its own, so that a slow terminal
-// holds up nobody; lines are dropped, and counted, where too many wait. Thread-safe.
+// Lines of the log, as key=value, on stderr. Written by a thread of its own, so that a slow
+// terminal holds up nobody; lines are dropped, and counted, where too many wait. Thread-safe.
 #pragma once
 
 #include <functional>

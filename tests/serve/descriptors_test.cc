@@ -38,8 +38,8 @@ bool logged(const ServerProcess& server, const std::string& part) {
 }
 
 TEST(Descriptors, WhenNoneIsLeftConnectionsWait) {
-  ServerProcess server({"--lora-dir",
-                        std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters"});
+  ServerProcess server(
+      {"--lora-dir", std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters"});
   ASSERT_TRUE(server.ready()) << server.log();
   const TaskRow row = task_rows("sql", 1)[0];
   limit_descriptors(server, 4);
@@ -48,9 +48,8 @@ TEST(Descriptors, WhenNoneIsLeftConnectionsWait) {
   EXPECT_TRUE(logged(server, "event=accept_failed failed=1 ")) << server.log();
   // One that was taken may ask; what needs a file says why it cannot be had, and that it may later.
   const std::string body = chat_body("sql", row.question).dump();
-  const std::string text =
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body;
+  const std::string text = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+                           std::to_string(body.size()) + "\r\n\r\n" + body;
   ASSERT_EQ(write(idle[0], text.data(), text.size()), static_cast<ssize_t>(text.size()));
   char answer[4096] = {};
   ASSERT_GT(read(idle[0], answer, sizeof answer - 1), 0);
@@ -65,9 +64,9 @@ TEST(Descriptors, WhenNoneIsLeftConnectionsWait) {
   EXPECT_LE(lines, 3 + static_cast<size_t>(passed.count())) << server.log();
 
   for (const int fd : idle) close(fd);
-  EXPECT_EQ(chat_text(server.client(20).post("/v1/chat/completions",
-                                             chat_body("sql", row.question))),
-            row.answer);
+  EXPECT_EQ(
+      chat_text(server.client(20).post("/v1/chat/completions", chat_body("sql", row.question))),
+      row.answer);
   EXPECT_TRUE(logged(server, "event=accept_recovered")) << server.log();
   EXPECT_TRUE(logged(server, "event=adapter_loaded adapter=sql by=lora-dir")) << server.log();
 }
