@@ -293,9 +293,9 @@ TEST(QuantizedBases, M08_EveryArchitectureStartsWithLoraOn) {
       {"qwen3_moe", small_model("qwen3_moe").folder},
       {"olmoe", small_model("olmoe").folder},
       {"mixtral", small_model("mixtral").folder}};
-  for (const ArchRow& row : archs_table()) {
-    const auto folder = models.find(row.model_type);
-    ASSERT_NE(folder, models.end()) << row.model_type;
+  for (const ArchRow* row : archs_table()) {
+    const auto folder = models.find(row->model_type);
+    ASSERT_NE(folder, models.end()) << row->model_type;
     const auto model = load_folder(folder->second);
     EXPECT_EQ(run(*model, {{{1, 2, 3}, -1}})[0].logits.size(), size_t{3} * model->info().vocab);
   }
