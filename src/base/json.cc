@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -232,7 +233,31 @@ Result<J> parse(std::string_view text, std::string_view what) {
   return std::move(builder.value);
 }
 
+// Puts the marker for each number that JSON has no word for.
+void mark_non_finite(OrderedJson& value) {
+  if (value.is_structured()) {
+    for (OrderedJson& item : value) mark_non_finite(item);
+  } else if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const double number = value.get<double>();
+    value = std::isnan(number) ? "\1lk-nan" : number > 0 ? "\1lk-inf" : "\1lk-ninf";
+  }
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
 }  // namespace
+
+std::string json_file_text(OrderedJson value) {
+  mark_non_finite(value);
+  std::string text = value.dump(1);
+  replace_all(text, kNan, "NaN");
+  replace_all(text, kInf, "Infinity");
+  replace_all(text, kNegInf, "-Infinity");
+  return text + "\n";
+}
 
 Result<Json> parse_json(std::string_view text, std::string_view what) {
   return parse<Json>(text, what);

@@ -20,4 +20,7 @@ Result<OrderedJson> parse_ordered_json(std::string_view text, std::string_view w
 Result<Json> read_json_file(const std::string& path);
 Result<OrderedJson> read_ordered_json_file(const std::string& path);
 
+// The text of a file that holds `value`, one field a line.
+std::string json_file_text(OrderedJson value);
+
 }  // namespace lk

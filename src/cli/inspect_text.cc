@@ -39,7 +39,7 @@ void add_adapter(std::string& out, const OrderedJson& adapter) {
   // Modules of one stage that are alike in every layer make one row.
   std::vector<std::pair<std::string, std::vector<int>>> rows;
   for (const OrderedJson& module : adapter["modules"]) {
-    std::string row = fmt::format("{:<14} rank {} scale {}", text(module["stage"]),
+    std::string row = fmt::format("{:<15} rank {} scale {}", text(module["stage"]),
                                   module["ranks"].dump(), module["scales"].dump());
     if (module.contains("experts"))
       row += fmt::format(" experts {} of {}", size(module["experts_adapted"]),
@@ -82,7 +82,7 @@ std::string inspect_text(const OrderedJson& report) {
   out.back() = '\n';
   out += "\ntensors\n";
   for (const OrderedJson& group : report["tensors"]) {
-    out += fmt::format("  {:<14} {:<12} {:>4} of {:<20} {:>10}\n", text(group["stage"]),
+    out += fmt::format("  {:<15} {:<12} {:>4} of {:<20} {:>10}\n", text(group["stage"]),
                        text(group["format"]), size(group["count"]), shape(group["shape"]),
                        human_bytes(size(group["bytes"])));
   }

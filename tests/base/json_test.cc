@@ -18,6 +18,13 @@ TEST(Json, PythonNumbers) {
   EXPECT_EQ((*value)["b"][1].get<double>(), -INFINITY);
   EXPECT_EQ((*value)["b"][2].get<int>(), -1);
   EXPECT_EQ((*value)["c"].get<std::string>(), "NaN \" Infinity");
+  const std::string text = json_file_text(OrderedJson::parse("{}"));
+  EXPECT_EQ(text, "{}\n");
+  const std::string written = json_file_text(
+      *parse_ordered_json(R"({"b": [Infinity, -Infinity, NaN, -1.5], "a": "Infinity"})", "t"));
+  EXPECT_EQ(written,
+            "{\n \"b\": [\n  Infinity,\n  -Infinity,\n  NaN,\n  -1.5\n ],\n \"a\": "
+            "\"Infinity\"\n}\n");
 }
 
 TEST(Json, ErrorsAreSentences) {

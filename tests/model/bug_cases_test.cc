@@ -288,11 +288,22 @@ TEST(QuantizedBases, M06_FiveHundredAndTwelveExperts) {
 
 // A row of the architectures' table that has no model here fails: it must bring one.
 TEST(QuantizedBases, M08_EveryArchitectureStartsWithLoraOn) {
+  const std::string whole = hybrid_model("tiny-qwen3.6-fp8").folder;
+  // The same as a text model.
+  const TempFolder text;
+  Json config = *read_json_file(whole + "/config.json");
+  config["text_config"]["quantization_config"] = config["quantization_config"];
+  text.write("config.json", config["text_config"].dump());
+  std::filesystem::create_symlink(whole + "/model.safetensors",
+                                  text.path() + "/model.safetensors");
   const std::map<std::string_view, std::string> models = {
       {"gpt_oss", model_folder()},
       {"qwen3_moe", small_model("qwen3_moe").folder},
       {"olmoe", small_model("olmoe").folder},
-      {"mixtral", small_model("mixtral").folder}};
+      {"mixtral", small_model("mixtral").folder},
+      {"qwen3_5_moe", whole},
+      {"qwen3_5_moe_text", text.path()},
+      {"nemotron_h", hybrid_model("tiny-nemotron-nvfp4").folder}};
   for (const ArchRow* row : archs_table()) {
     const auto folder = models.find(row->model_type);
     ASSERT_NE(folder, models.end()) << row->model_type;

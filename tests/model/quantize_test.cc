@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -123,6 +124,39 @@ TEST_F(Quantize, QuantizedSourcesAreDecodedFirst) {
     const std::vector<float> was = values_of(from, 0, 5), is = values_of(to, 0, 5);
     for (size_t c = 0; c < was.size(); ++c) {
       EXPECT_NEAR(is[c], was[c], std::fabs(was[c]) * 0x1p-8f);
+    }
+  }
+}
+
+// Mixers and shared experts are quantized; what gives one number for each head or token is not.
+TEST_F(Quantize, HybridModels) {
+  for (const char* name : {"tiny-qwen3.6-fp8", "tiny-nemotron-nvfp4"}) {
+    const std::string in = hybrid_model(name).folder;
+    for (const Target* to : {target("nvfp4"), target("fp8-block"), target("fp8-channel")}) {
+      const std::string folder = out(fmt::format("{} {}", name, to->format));
+      SCOPED_TRACE(folder);
+      const auto report = run(in, folder, to);
+      ASSERT_TRUE(report) << report.error().message;
+      const Opened was(in), is(folder);
+      EXPECT_TRUE(is.model.warnings.empty()) << is.model.warnings.front();
+      for (size_t i = 0; i < is.model.linears.size(); ++i) {
+        const StoredLinear& linear = is.model.linears[i];
+        EXPECT_EQ(linear.format == to->stored, quantizers_take(linear.spec->stage))
+            << linear.spec->path();
+        const std::vector<float> before = values_of(was.model.linears[i], 0, 0);
+        const std::vector<float> after = values_of(linear, 0, 0);
+        double error = 0, size = 0;
+        for (size_t c = 0; c < before.size(); ++c) {
+          error += std::pow(after[c] - before[c], 2);
+          size += std::pow(before[c], 2);
+        }
+        EXPECT_LE(error, 0.03 * size) << linear.spec->path();
+      }
+      for (size_t i = 0; i < is.model.plain.size(); ++i) {
+        const TensorView &a = was.model.plain[i], &b = is.model.plain[i];
+        ASSERT_EQ(a.bytes(), b.bytes());
+        EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0) << is.table.plain[i].name;
+      }
     }
   }
 }
