@@ -20,6 +20,9 @@ template <typename F>
 double median_seconds(int repeats, F&& f);
 
 double now();  // seconds
+// From here on now() counts the calling thread's CPU time: what one thread does on a machine whose
+// other guests take turns with it.
+void use_thread_clock();
 
 }  // namespace lk::bench
 

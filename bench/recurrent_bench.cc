@@ -3,13 +3,14 @@
 // arithmetic peak, with the share of what is no projection (convolution, scan, norms, gates: the
 // same layer from 32 hidden channels); decoding against read bandwidth, weights and states counted
 // once. Layers in rotation, so that no cache holds their weights; whatever is compared alternates.
-// Usage: recurrent_bench [threads] [kernels or ""] [rounds]
+// Usage: recurrent_bench [threads] [kernels or ""] [rounds] [cpu: one thread by its CPU time]
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <tuple>
 
 #include "bench/limits.h"
@@ -265,6 +266,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 9;
+  const bool cpu_time = argc > 4 && std::string_view(argv[4]) == "cpu";
+  if (cpu_time && threads != 1) {
+    std::fprintf(stderr, "recurrent_bench: CPU time is that of one thread\n");
+    return 2;
+  }
+  if (cpu_time) bench::use_thread_clock();
   Kernels& kernels = **made;
   bench::Limits limits;
   {
