@@ -112,11 +112,9 @@ LinearTable attention_moe_table(const AttentionMoeConfig& config) {
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
   LinearTable table = decoder_table(config.architecture, config.tied_head, config.vocab, hidden);
   for (int layer = 0; layer < config.layers; ++layer) {
-    add_attention(table, layer,
-                  {.hidden = hidden,
-                   .query = query,
-                   .key_value = key_value,
-                   .bias = config.attention_bias});
+    add_attention(
+        table, layer,
+        {.hidden = hidden, .query = query, .key_value = key_value, .bias = config.attention_bias});
     add_experts(table, config, layer);
     table.plain.push_back({layer_path(layer, "input_layernorm.weight"), {hidden}});
     table.plain.push_back({layer_path(layer, "post_attention_layernorm.weight"), {hidden}});

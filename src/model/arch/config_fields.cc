@@ -62,13 +62,14 @@ Status refuse_two_ropes(const JsonFields& fields) {
   return {};
 }
 
-Result<RopeConfig> parse_yarn(const JsonFields& fields, const JsonFields& scaling,
-                              Names also, RopeConfig rope) {
+Result<RopeConfig> parse_yarn(const JsonFields& fields, const JsonFields& scaling, Names also,
+                              RopeConfig rope) {
   rope.yarn = true;
-  LK_RETURN_IF_ERROR(refuse_other_rope_settings(
-      scaling, {"rope_type", "type", "rope_theta", "factor", "beta_fast", "beta_slow",
-                "original_max_position_embeddings", "truncate"},
-      also));
+  LK_RETURN_IF_ERROR(
+      refuse_other_rope_settings(scaling,
+                                 {"rope_type", "type", "rope_theta", "factor", "beta_fast",
+                                  "beta_slow", "original_max_position_embeddings", "truncate"},
+                                 also));
   LK_ASSIGN_OR_RETURN(rope.factor, number_between(scaling, "factor", kRequired, 1, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", kRequired, 1e-3, 1e6));
   LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", kRequired, 1e-3, 1e6));

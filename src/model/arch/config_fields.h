@@ -59,7 +59,7 @@ struct AttentionShape {
   int64_t hidden = 0;
   int64_t query = 0, key_value = 0;  // heads times head_dim
   bool bias = false;
-  bool gated = false;                      // the query linear holds a gate as well
+  bool gated = false;                     // the query linear holds a gate as well
   std::string_view module = "self_attn";  // below the layer
 };
 // A layer's four attention linears.

@@ -107,11 +107,9 @@ LinearTable gpt_oss_linear_table(const GptOssConfig& config) {
   const int64_t key_value = int64_t{config.kv_heads} * config.head_dim;
   LinearTable table = decoder_table("gpt_oss", config.tie_word_embeddings, config.vocab, hidden);
   for (int layer = 0; layer < config.layers; ++layer) {
-    add_attention(table, layer,
-                  {.hidden = hidden,
-                   .query = query,
-                   .key_value = key_value,
-                   .bias = config.attention_bias});
+    add_attention(
+        table, layer,
+        {.hidden = hidden, .query = query, .key_value = key_value, .bias = config.attention_bias});
     table.linears.push_back(module_spec(Stage::kRouter, layer, layer_path(layer, "mlp.router"),
                                         config.experts, hidden, true));
     table.linears.push_back(expert_up(config, layer));

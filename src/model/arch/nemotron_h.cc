@@ -204,9 +204,9 @@ Result<Config> parse(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(config.max_positions,
                       fields.integer("max_position_embeddings", 1, kMaxPositions));
   const bool other_name = !fields.has("layer_norm_epsilon") && fields.has("norm_eps");
-  LK_ASSIGN_OR_RETURN(const double eps,
-                      number_between(fields, other_name ? "norm_eps" : "layer_norm_epsilon",
-                                     kRequired, 1e-12, 1));
+  LK_ASSIGN_OR_RETURN(
+      const double eps,
+      number_between(fields, other_name ? "norm_eps" : "layer_norm_epsilon", kRequired, 1e-12, 1));
   config.norm_eps = static_cast<float>(eps);
   LK_ASSIGN_OR_RETURN(config.tied_head, fields.boolean_or("tie_word_embeddings", false));
   for (const char* key : {"use_bias", "mamba_proj_bias", "mlp_bias"}) {
@@ -249,14 +249,10 @@ void add_experts(LinearTable& table, int layer, const Config& config) {
   };
   // Modules in published files, parameters in those of Transformers 5.
   const auto add_routed = [&](Stage stage, std::string_view name, int64_t out, int64_t in) {
-    LinearSpec spec{.stage = stage,
-                    .layer = layer,
-                    .experts = moe.experts,
-                    .out = out,
-                    .in = in,
-                    .names = {}};
-    spec.names.push_back({mixer_path(layer, fmt::format("experts.{{expert}}.{}", name)),
-                          NameForm::kExpertModule});
+    LinearSpec spec{
+        .stage = stage, .layer = layer, .experts = moe.experts, .out = out, .in = in, .names = {}};
+    spec.names.push_back(
+        {mixer_path(layer, fmt::format("experts.{{expert}}.{}", name)), NameForm::kExpertModule});
     spec.names.push_back(
         {mixer_path(layer, fmt::format("experts.{}", name)), NameForm::kParameterOutIn});
     table.linears.push_back(std::move(spec));

@@ -153,9 +153,8 @@ void add_shared_expert(LinearTable& table, int layer, int64_t hidden, int64_t in
   up.names.front().part = RowPart::kGate;
   up.names.push_back({path("mlp.shared_expert.up_proj"), NameForm::kModule, RowPart::kUp});
   table.linears.push_back(std::move(up));
-  table.linears.push_back(module_spec(Stage::kSharedDown, layer,
-                                      path("mlp.shared_expert.down_proj"), hidden, intermediate,
-                                      false));
+  table.linears.push_back(module_spec(
+      Stage::kSharedDown, layer, path("mlp.shared_expert.down_proj"), hidden, intermediate, false));
   table.linears.push_back(
       module_spec(Stage::kSharedGate, layer, path("mlp.shared_expert_gate"), 1, hidden, false));
 }

@@ -1,5 +1,5 @@
-// Qwen3.5-MoE, which Qwen3.6 is: its rows in the table of architectures. The text part of a model that also
-// sees, or a text model alone. Pure functions.
+// Qwen3.5-MoE, which Qwen3.6 is: its rows in the table of architectures. The text part of a model
+// that also sees, or a text model alone. Pure functions.
 #pragma once
 
 #include "base/result.h"
