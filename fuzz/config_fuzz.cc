@@ -65,9 +65,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   (void)files.eos_token_ids();
   (void)files.model_type();
   // Every architecture reads it, or says in a sentence why not; table and decoder agree.
-  for (const lk::ArchRow& row : lk::archs_table()) {
-    const auto table = row.table(files);
-    const auto decoder = row.decoder(files);
+  for (const lk::ArchRow* row : lk::archs_table()) {
+    const auto table = row->table(files);
+    const auto decoder = row->decoder(files);
     if (table.has_value() != decoder.has_value()) std::abort();
     if (!table && table.error().message.empty()) std::abort();
   }

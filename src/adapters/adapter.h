@@ -53,6 +53,10 @@ struct AdapterLoadOptions {
   int max_rank = 256;
 };
 
+// Whether the folder holds the two files of an adapter. Errors: kNotFound for what is not there,
+// kInvalid or kUnsupported for what is there instead; the sentence does not name the folder.
+Status check_adapter_folder(const std::string& folder);
+
 // Loads a PEFT folder (adapter_config.json, adapter_model.safetensors) for the model of `table`,
 // whole or not at all. Errors: one sentence naming the tensor or field, expected and found. Pickles
 // are never opened. Thread-safe. The adapter keeps pointers into `table`, which must outlive it.

@@ -26,7 +26,9 @@ PathKind path_kind(const std::string& path) {
   return S_ISDIR(info.st_mode) ? PathKind::kFolder : PathKind::kFile;
 }
 
-Status check_folder(const std::string& folder) {
+}  // namespace
+
+Status check_adapter_folder(const std::string& folder) {
   switch (path_kind(folder)) {
     case PathKind::kNone:
       return fail(ErrorKind::kNotFound, "the folder does not exist");
@@ -53,9 +55,11 @@ Status check_folder(const std::string& folder) {
   return {};
 }
 
+namespace {
+
 Result<std::shared_ptr<Adapter>> load(const std::string& folder, const LinearTable& table,
                                       const AdapterLoadOptions& options) {
-  LK_RETURN_IF_ERROR(check_folder(folder));
+  LK_RETURN_IF_ERROR(check_adapter_folder(folder));
   LK_ASSIGN_OR_RETURN(const std::string text,
                       read_file(folder + "/adapter_config.json", kMaxConfigBytes));
   LK_ASSIGN_OR_RETURN(const AdapterConfig config,

@@ -21,15 +21,27 @@ int64_t modified_ns(const struct stat& info) {
 
 }  // namespace
 
+ErrorKind open_error_kind(int code) {
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorKind::kNotFound;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return ErrorKind::kResource;
+    default:
+      return ErrorKind::kInvalid;
+  }
+}
+
 Result<FileReader> FileReader::open(const std::string& path) {
   FileReader file;
   file.path_ = path;
   // O_NONBLOCK: a FIFO given by mistake must not hang the open; it is refused below.
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd_ < 0) {
-    const ErrorKind kind =
-        errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalid;
-    return fail(kind, "cannot open {}: {}", path, std::strerror(errno));
+    return fail(open_error_kind(errno), "cannot open {}: {}", path, std::strerror(errno));
   }
   struct stat info {};
   if (::fstat(file.fd_, &info) != 0)

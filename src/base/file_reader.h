@@ -12,9 +12,14 @@
 
 namespace lk {
 
+// What open(2) failed for, by its errno: kNotFound, kResource for want of descriptors or memory,
+// else kInvalid.
+ErrorKind open_error_kind(int code);
+
 class FileReader {
  public:
-  // Errors: kNotFound if the file does not exist, kInvalid if it is no regular file or unreadable.
+  // Errors: kNotFound if the file does not exist, kInvalid if it is no regular file or unreadable,
+  // kResource if no descriptor is left.
   static Result<FileReader> open(const std::string& path);
   FileReader(FileReader&& other) noexcept;
   FileReader& operator=(FileReader&& other) noexcept;

@@ -165,6 +165,14 @@ class Builder {
           "{} is not valid JSON: a string holds an unescaped control character at "
           "byte {}",
           what_, byte);
+    } else if (says("surrogate")) {
+      error = fmt::format(
+          "{} is not valid JSON: the \\u escape that ends before byte {} is half of a surrogate "
+          "pair, which alone is no character",
+          what_, byte);
+    } else if (says("backslash") || says("hex digits")) {
+      error = fmt::format("{} is not valid JSON: a string holds a broken escape at byte {}", what_,
+                          byte);
     } else if (says("number overflow")) {
       error = fmt::format("{}: the number {} before byte {} is out of range", what_, shown(token),
                           byte);

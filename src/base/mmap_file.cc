@@ -13,6 +13,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/file_reader.h"
+
 namespace lk {
 namespace {
 
@@ -32,9 +34,7 @@ Result<OpenFile> open_regular(const std::string& path) {
   // O_NONBLOCK: a FIFO given by mistake must not hang the open; it is refused below.
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.fd < 0) {
-    const ErrorKind kind =
-        errno == ENOENT || errno == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalid;
-    return fail(kind, "cannot open {}: {}", path, std::strerror(errno));
+    return fail(open_error_kind(errno), "cannot open {}: {}", path, std::strerror(errno));
   }
   struct stat info {};
   if (::fstat(file.fd, &info) != 0)

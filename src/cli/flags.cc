@@ -183,9 +183,9 @@ log-probabilities asked for; a bad line's holds id and error, and the exit code 
 constexpr const char* kInspectCodes =
     "Exit code: 0 if model and adapters can be run (whether the model's values are numbers is "
     "found "
-    "when they are loaded), 1 if an adapter can be read but does not fit or the tokenizer or chat "
-    "template cannot be used (the report says why), 2 if a file is missing "
-    "or broken.";
+    "when they are loaded), 1 if an adapter can be read but does not fit or the tokenizer, chat "
+    "template or generation_config.json cannot be used (the report says why), 2 if another file is "
+    "missing or broken.";
 
 void add_pull(CLI::App& app, PullOptions& pull) {
   app.add_option("ID", pull.id, "The model's id on the hub: ORG/NAME")->required();

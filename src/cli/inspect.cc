@@ -7,6 +7,7 @@
 #include "cli/hub_models.h"
 #include "cli/model_parts.h"
 #include "cli/output.h"
+#include "cli/request_fields.h"
 #include "cli/session.h"
 #include "engine/kv_plan.h"
 #include "engine/machine_limits.h"
@@ -170,8 +171,9 @@ Result<OrderedJson> adapters(const std::vector<LoraFlag>& flags, const LinearTab
   return out;
 }
 
-// What `run` needs beside the weights. `error` stands where a file is there and cannot be used.
-OrderedJson text_files(const std::string& folder, int vocab) {
+// What `run` and `serve` read beside the weights. `error` says why they would not start, or would
+// answer no messages for a template that is there.
+OrderedJson text_files(const std::string& folder, const HfConfig& config, int vocab) {
   OrderedJson tokenizer = {{"found", true}}, chat_template = {{"found", true}};
   const auto note = [](OrderedJson& entry, const Error& error) {
     if (error.kind == ErrorKind::kNotFound) {
@@ -181,7 +183,8 @@ OrderedJson text_files(const std::string& folder, int vocab) {
     }
   };
   if (const auto loaded = Tokenizer::load(folder + "/tokenizer.json"); !loaded) {
-    note(tokenizer, loaded.error());
+    tokenizer["found"] = loaded.error().kind != ErrorKind::kNotFound;
+    tokenizer["error"] = loaded.error().message;
   } else {
     tokenizer["ids"] = (*loaded)->vocab_size();
     if ((*loaded)->vocab_size() > vocab) {
@@ -191,7 +194,14 @@ OrderedJson text_files(const std::string& folder, int vocab) {
     }
   }
   if (const auto loaded = ChatTemplate::load(folder); !loaded) note(chat_template, loaded.error());
-  return {{"tokenizer", tokenizer}, {"chat_template", chat_template}};
+  OrderedJson generation = {{"found", config.generation_config != nullptr}};
+  if (const auto defaults = sampling_defaults({}, config, {}); !defaults)
+    generation["error"] = defaults.error().message;
+  if (const auto ends = config.eos_token_ids(); !ends && !generation.contains("error"))
+    generation["error"] = ends.error().message;
+  return {{"tokenizer", tokenizer},
+          {"chat_template", chat_template},
+          {"generation_config", generation}};
 }
 
 }  // namespace
@@ -217,7 +227,7 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   report["sizes"] = sizes(spec);
   report["tensors"] = tensor_groups(stored);
   report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
-  report.update(text_files(folder, spec.vocab));
+  report.update(text_files(folder, checkpoint.config(), spec.vocab));
   report["kernels"] = kernels(flags.kernels, *made);
   report["moe"] = moe_groups(moe);
   report["adapters"] = std::move(adapter_rows);
@@ -236,7 +246,7 @@ int inspect_command(const InspectOptions& options) {
                    ? report->dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
                    : inspect_text(*report));
   bool usable = true;
-  for (const char* part : {"tokenizer", "chat_template"}) {
+  for (const char* part : {"tokenizer", "chat_template", "generation_config"}) {
     if (!(*report)[part].contains("error")) continue;
     print_error((*report)[part]["error"].get<std::string>());
     usable = false;

@@ -103,8 +103,9 @@ std::string inspect_text(const OrderedJson& report) {
   out += fmt::format("  adapters {}\n  available {}\n\ntext\n",
                      human_bytes(size(memory["adapter_bytes"])),
                      human_bytes(size(memory["available_bytes"])));
-  out += text_file("tokenizer", report["tokenizer"], "none: run needs tokenizer.json");
+  out += text_file("tokenizer", report["tokenizer"], "none: run and serve need tokenizer.json");
   out += text_file("chat template", report["chat_template"], "none: messages cannot be answered");
+  out += text_file("generation", report["generation_config"], "no generation_config.json");
   out += "\nkernels\n";
   for (const OrderedJson& row : report["kernels"]) {
     out += fmt::format("{} {:<12} {}\n", row["chosen"].get<bool>() ? "*" : " ", text(row["name"]),

@@ -114,8 +114,8 @@ Status load_adapters(const std::vector<LoraFlag>& flags, AdapterStore& store) {
         flag.name, folder, /*replace=*/false,
         [promise, name = flag.name](Result<AdapterStore::Adapters> done) {
           if (done) return promise->set_value({});
-          promise->set_value(tl::unexpected<Error>(
-              Error{done.error().kind, fmt::format("adapter {}: {}", name, done.error().message)}));
+          promise->set_value(tl::unexpected<Error>(Error{
+              done.error().kind, fmt::format("adapter '{}': {}", name, done.error().message)}));
         });
   }
   Status all;
@@ -170,6 +170,10 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
   say(fmt::format("reasoning parser {}, tool-call parser {}, chat template {}",
                   none_if_empty(served.parsers.reasoning), none_if_empty(served.parsers.tools),
                   served.chat_template ? "found" : "none"));
+  if (!served.chat_template && served.no_template.kind != ErrorKind::kNotFound) {
+    print_warning(
+        fmt::format("requests with messages will be refused: {}", served.no_template.message));
+  }
   say(memory.describe());
   const int states = engine.state_slots();
   say(fmt::format("KV blocks: {}; {} requests at once, context {}",

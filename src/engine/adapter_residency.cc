@@ -35,6 +35,7 @@ bool AdapterResidency::make_room(size_t bytes, int count) {
     if (fits(bytes, count)) break;
     const auto at = std::find_if(versions_.begin(), versions_.end(),
                                  [&](const auto& other) { return other.get() == version; });
+    evicted_.push_back(*at);
     drop(static_cast<size_t>(at - versions_.begin()));
     ++evictions_;
   }

@@ -57,6 +57,11 @@ class AdapterResidency {
   // ones with the fewest leases, and those that drain already go on. All others stop draining.
   void drain_for(const std::vector<size_t>& needs);
 
+  // The versions that left for the sake of others since the last call.
+  std::vector<std::shared_ptr<AdapterVersion>> take_evicted() {
+    return std::exchange(evicted_, {});
+  }
+
   void touch(AdapterVersion& version) { version.last_used = ++clock_; }
   size_t max_bytes() const { return max_bytes_; }
   int count() const { return static_cast<int>(versions_.size()); }
@@ -69,7 +74,7 @@ class AdapterResidency {
 
   size_t max_bytes_;
   int max_count_;
-  std::vector<std::shared_ptr<AdapterVersion>> versions_;
+  std::vector<std::shared_ptr<AdapterVersion>> versions_, evicted_;
   size_t bytes_ = 0;  // of versions and reserved places
   int reserved_ = 0;  // places
   uint64_t clock_ = 0, evictions_ = 0;

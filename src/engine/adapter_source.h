@@ -30,10 +30,9 @@ struct AdapterSource {
 // kInvalid if its files change all the while (200 ms).
 Result<AdapterSource> adapter_source(const std::string& path);
 
-// The real path of the adapter `name` in `directory`. Errors: kNotFound, in the same words for a
-// name that is no plain file name (one component, no leading dot, 255 bytes at most), for one that
-// is not there, for a folder without adapter_config.json, and for a link that leads out of the
-// directory.
+// The real path of what `name` is in `directory`, an adapter or not. Errors: kNotFound, in the same
+// words for a name that is no plain file name (one component, no leading dot, 255 bytes at most),
+// for one that is not there, and for a link that leads out of the directory.
 Result<std::string> find_in_directory(const std::string& directory, const std::string& name);
 bool is_plain_name(std::string_view name);
 

@@ -64,6 +64,9 @@ Status AdapterStore::unload(const std::string& name) {
   if (at == impl_->names.end()) {
     return fail(ErrorKind::kNotFound, "there is no adapter {}", quoted_name(name));
   }
+  AdapterEvent event = impl_->event_of(AdapterEvent::Kind::kUnloaded, name, at->second);
+  event.in_use = at->second.in_use->load();
+  impl_->events.push_back(std::move(event));
   --at->second.version->names;
   impl_->names.erase(at);
   impl_->residency.sweep();
@@ -75,6 +78,11 @@ Status AdapterStore::unload(const std::string& name) {
 void AdapterStore::on_released(std::function<void()> tell) {
   const std::lock_guard lock(impl_->released_mutex);
   impl_->released = std::move(tell);
+}
+
+void AdapterStore::on_event(std::function<void(const AdapterEvent&)> tell) {
+  const std::lock_guard lock(impl_->released_mutex);
+  impl_->tell_event = std::move(tell);
 }
 
 std::vector<AdapterStatus> AdapterStore::list() const {

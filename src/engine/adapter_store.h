@@ -62,6 +62,29 @@ struct AdapterStoreStats {
   uint64_t loads = 0, failed_loads = 0, evictions = 0, hits = 0;
 };
 
+// Something happened to the adapter that a name stands for.
+struct AdapterEvent {
+  enum class Kind {
+    kLoaded,    // the name is new
+    kReloaded,  // back in memory, from files that may have changed
+    kReplaced,  // the name was given another version (or the same again)
+    kEvicted,   // left memory for another's sake
+    kUnloaded,  // its name was taken away
+    kFailed,    // `error` says why; failed `load` calls are not told, their callers know
+  };
+  // Who wanted it: a call of `load`, a name that was looked up in the directory, or a name that was
+  // known.
+  enum class Asker { kCall, kDirectory, kRequest };
+
+  Kind kind = Kind::kLoaded;
+  Asker asker = Asker::kRequest;
+  std::string name, path, error;
+  uint64_t identity = 0, before = 0;  // of its version now, and of the one before; 0: none
+  size_t bytes = 0;
+  int max_rank = 0, in_use = 0;
+  double load_seconds = 0;
+};
+
 class AdapterStore {
  public:
   using Adapters = std::shared_ptr<const EngineAdapter>;
@@ -76,9 +99,9 @@ class AdapterStore {
   // The version that `name` stands for, loaded if it is not in memory. Calls for the same folder
   // in the same state share one load. Waits while memory is full of adapters in use. Files that
   // changed after the version left memory make a new one, and a warning of the status says so.
-  // Errors: kNotFound for a name that is neither known nor a folder of `directory`; kInvalid or
-  // kUnsupported if the files do not fit; kResource if the adapter alone is larger than max_bytes,
-  // if a known name's files no longer load, or if the store ends.
+  // Errors, which name the adapter: kNotFound for a name that is neither known nor anything in
+  // `directory`; kInvalid or kUnsupported if it is no adapter or does not fit; kResource if it
+  // alone is larger than max_bytes, if a known name's files no longer load, or if the store ends.
   void resolve(const std::string& name, Done done);
   // In memory already? Never blocks or loads; null if not (or not known, or others wait for its
   // place): then `resolve`.
@@ -87,8 +110,9 @@ class AdapterStore {
   // Gives `name` to the adapter in `path` (whether it may be read is checked by the caller). With
   // `replace` the name may be taken: running requests keep the old version, new ones get this one.
   // On an error the name is as it was before. Of two calls for one name the later one wins. Errors:
-  // as `resolve`; kInvalid if the name is taken and `replace` is false, or no name at all (empty,
-  // over 512 bytes, not UTF-8, with control characters).
+  // as `resolve`, but without the name, which the caller knows; kNotFound if there is no such
+  // folder or it lacks a file; kInvalid if the name is taken and `replace` is false, or no name at
+  // all (empty, over 512 bytes, not UTF-8, with control characters).
   void load(const std::string& name, const std::string& path, bool replace, Done done);
   // Forgets the name; memory is free once the last request that uses it is done. A name of the
   // directory comes back when it is asked for again. Errors: kNotFound.
@@ -100,6 +124,9 @@ class AdapterStore {
   // memory: an idle engine's slot may be what still holds it. Empty: nobody is told; after that
   // returns no call is running.
   void on_released(std::function<void()> tell);
+  // `tell` is called on a thread of the store, after the callers have their answers. Empty: as
+  // above.
+  void on_event(std::function<void(const AdapterEvent&)> tell);
   AdapterStoreStats stats() const;
 
  private:

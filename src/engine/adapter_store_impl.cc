@@ -34,8 +34,7 @@ AdapterStore::Impl::~Impl() {
   for (Load& load : loads) {
     for (Call& call : load.calls) {
       answers.emplace_back(std::move(call.done),
-                           fail(ErrorKind::kResource, "adapter {}: the server is shutting down",
-                                quoted_name(call.name)));
+                           fail(ErrorKind::kResource, "the server is shutting down"));
     }
   }
   give(answers);
@@ -60,14 +59,18 @@ void AdapterStore::Impl::keep() {
       item.reset();
     }
     Answers answers;
+    std::vector<AdapterEvent> told;
     {
       const std::lock_guard lock(mutex);
       residency.sweep();
       pump(answers);
+      told.swap(events);
     }
     give(answers);
     const std::lock_guard lock(released_mutex);
     if (released) released();
+    if (!tell_event) continue;
+    for (const AdapterEvent& event : told) tell_event(event);
   }
 }
 
@@ -92,7 +95,10 @@ void AdapterStore::Impl::look_up(Call call) {
       call.path.clear();
       LK_ASSIGN_OR_RETURN(call.path, find_in_directory(options.directory, call.name));
     }
-    return adapter_source(call.path);
+    LK_ASSIGN_OR_RETURN(AdapterSource found, adapter_source(call.path));
+    // Before room is made for what is no adapter at all.
+    LK_RETURN_IF_ERROR(check_adapter_folder(found.folder));
+    return found;
   }();
   Answers answers;
   {
@@ -101,6 +107,7 @@ void AdapterStore::Impl::look_up(Call call) {
       join(*source, std::move(call), answers);
     } else {
       const std::string folder = call.path;
+      if (!folder.empty()) ++counters.failed_loads;
       refuse(std::move(call), folder, source.error(), answers);
     }
   }
@@ -142,6 +149,7 @@ void AdapterStore::Impl::pump(Answers& answers) {
       continue;
     }
     if (running >= loader.threads() || !residency.reserve(load->need)) break;
+    note_evicted();
     load->running = true;
     ++running;
     loader.start(load->source, [this, load](Result<LoadedAdapter> result) {
@@ -186,6 +194,7 @@ void AdapterStore::Impl::finish(std::list<Load>::iterator load, Result<LoadedAda
       version = nullptr;
       ++counters.failed_loads;
     }
+    note_evicted();
     std::vector<Call> calls = std::move(load->calls);
     const AdapterSource source = std::move(load->source);
     loads.erase(load);

@@ -64,7 +64,10 @@ struct AdapterStore::Impl {
   void finish(std::list<Load>::iterator load, Result<LoadedAdapter> result);
   void pump(Answers& answers);  // starts loads that have room
   void serve(Call call, const std::shared_ptr<AdapterVersion>& version, Answers& answers);
-  void bind(Name& name, const std::shared_ptr<AdapterVersion>& version);
+  // False if it stands for that version already.
+  bool bind(Name& name, const std::shared_ptr<AdapterVersion>& version);
+  static AdapterEvent event_of(AdapterEvent::Kind kind, const std::string& name, const Name& entry);
+  void note_evicted();  // what the residency has just dropped
   Adapters lease(const std::string& name, Name& entry);
   void refuse(Call call, const std::string& folder, const Error& error, Answers& answers);
   static Error taken(const std::string& name);
@@ -81,9 +84,11 @@ struct AdapterStore::Impl {
   int running = 0;
   bool stopping = false;
   AdapterStoreStats counters;
+  std::vector<AdapterEvent> events;  // not told yet
 
   std::mutex released_mutex;
   std::function<void()> released;
+  std::function<void(const AdapterEvent&)> tell_event;
 
   AdapterLoader loader;
   std::thread keeper;

@@ -20,13 +20,11 @@ std::string replace_all(std::string text, const std::string& from, const std::st
   return text;
 }
 
-// The loader's sentence with the adapter called by its name: where it lies is the operator's
-// business.
-std::string sentence(const std::string& name, const std::string& folder, std::string text) {
+// The loader's sentence without the folder: where an adapter lies is the operator's business.
+std::string sentence(const std::string& folder, std::string text) {
   const std::string prefix = "adapter " + folder + ": ";
   if (text.compare(0, prefix.size(), prefix) == 0) text.erase(0, prefix.size());
-  return fmt::format("adapter {}: {}", quoted_name(name),
-                     replace_all(replace_all(std::move(text), folder + "/", ""), folder, "it"));
+  return replace_all(replace_all(std::move(text), folder + "/", ""), folder, "it");
 }
 
 }  // namespace
@@ -56,9 +54,14 @@ void AdapterStore::Impl::serve(Call call, const std::shared_ptr<AdapterVersion>&
     entry.path = call.path;
     entry.from_directory = false;
     entry.ticket = call.ticket;
+    const uint64_t before = exists ? entry.version->identity : 0;
     if (entry.version) --entry.version->names;
     entry.version = nullptr;
     bind(entry, version);
+    events.push_back(event_of(exists ? AdapterEvent::Kind::kReplaced : AdapterEvent::Kind::kLoaded,
+                              call.name, entry));
+    events.back().asker = AdapterEvent::Asker::kCall;
+    events.back().before = before;
     return answer(lease(call.name, entry));
   }
   if (!exists) {
@@ -72,19 +75,25 @@ void AdapterStore::Impl::serve(Call call, const std::shared_ptr<AdapterVersion>&
     entry.from_directory = true;
     entry.ticket = ++last_ticket;
     bind(entry, version);
+    events.push_back(event_of(AdapterEvent::Kind::kLoaded, call.name, entry));
+    events.back().asker = AdapterEvent::Asker::kDirectory;
     return answer(lease(call.name, entry));
   }
   Name& entry = at->second;
   if (entry.ticket == call.ticket) {
-    bind(entry, version);
+    const uint64_t before = entry.version->identity;
+    if (bind(entry, version)) {
+      events.push_back(event_of(AdapterEvent::Kind::kReloaded, call.name, entry));
+      events.back().before = before;
+    }
   } else if (!entry.version->serves()) {
     return post(std::move(call));
   }
   answer(lease(call.name, entry));
 }
 
-void AdapterStore::Impl::bind(Name& name, const std::shared_ptr<AdapterVersion>& version) {
-  if (name.version == version) return;
+bool AdapterStore::Impl::bind(Name& name, const std::shared_ptr<AdapterVersion>& version) {
+  if (name.version == version) return false;
   const uint64_t before = name.version ? name.version->identity : 0;
   if (before != version->identity) {
     name.created = static_cast<int64_t>(std::time(nullptr));
@@ -97,6 +106,29 @@ void AdapterStore::Impl::bind(Name& name, const std::shared_ptr<AdapterVersion>&
   if (name.version) --name.version->names;
   name.version = version;
   ++version->names;
+  return true;
+}
+
+AdapterEvent AdapterStore::Impl::event_of(AdapterEvent::Kind kind, const std::string& name,
+                                          const Name& entry) {
+  AdapterEvent event;
+  event.kind = kind;
+  event.name = name;
+  event.path = entry.path;
+  event.identity = entry.version->identity;
+  event.bytes = entry.version->bytes;
+  event.max_rank = entry.version->max_rank;
+  event.load_seconds = entry.version->load_seconds;
+  return event;
+}
+
+void AdapterStore::Impl::note_evicted() {
+  for (const auto& version : residency.take_evicted()) {
+    for (const auto& [name, entry] : names) {
+      if (entry.version == version)
+        events.push_back(event_of(AdapterEvent::Kind::kEvicted, name, entry));
+    }
+  }
 }
 
 AdapterStore::Adapters AdapterStore::Impl::lease(const std::string& name, Name& entry) {
@@ -121,22 +153,34 @@ void AdapterStore::Impl::refuse(Call call, const std::string& folder, const Erro
                                 Answers& answers) {
   const auto at = names.find(call.name);
   const bool exists = at != names.end();
-  if (call.kind == Call::Kind::kResolve && exists && at->second.ticket != call.ticket) {
-    // The name got another version meanwhile.
+  const bool resolves = call.kind == Call::Kind::kResolve;
+  if (resolves && (exists ? at->second.ticket != call.ticket : call.known)) {
+    // The name got another version meanwhile, or was forgotten.
     return post(std::move(call));
   }
   Error told = error;
   const bool gone = error.kind == ErrorKind::kNotFound && call.path.empty();
-  if (!gone) told.message = sentence(call.name, folder, std::move(told.message));
-  if (call.kind == Call::Kind::kResolve && exists) {
-    if (at->second.from_directory && gone) {
-      --at->second.version->names;
-      names.erase(at);
-    } else {
-      // The request that named it is right: what it needs is not there now.
-      told.kind = ErrorKind::kResource;
-      told.message += " (it left memory and cannot be loaded again)";
-    }
+  if (!gone) told.message = sentence(folder, std::move(told.message));
+  if (resolves && gone && exists && at->second.from_directory) {
+    --at->second.version->names;
+    names.erase(at);
+  } else if (resolves && exists) {
+    // The request that named it is right: what it needs is not there now.
+    told.kind = ErrorKind::kResource;
+    told.message = fmt::format("adapter {}: {} (it left memory and cannot be loaded again)",
+                               quoted_name(call.name), told.message);
+  } else if (resolves && !gone) {
+    if (told.kind == ErrorKind::kNotFound) told.kind = ErrorKind::kInvalid;
+    told.message = fmt::format("adapter {} was found in --lora-dir, but cannot be loaded: {}",
+                               quoted_name(call.name), told.message);
+  }
+  if (resolves && (exists || !gone)) {
+    AdapterEvent event;
+    event.kind = AdapterEvent::Kind::kFailed;
+    event.asker = exists ? AdapterEvent::Asker::kRequest : AdapterEvent::Asker::kDirectory;
+    event.name = call.name;
+    event.error = told.message;
+    events.push_back(std::move(event));
   }
   answers.emplace_back(std::move(call.done), tl::unexpected<Error>(std::move(told)));
 }

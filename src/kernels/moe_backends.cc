@@ -125,6 +125,15 @@ std::string why_not(const MoeBackend& row, const MoeBackend& chosen, const MoeNe
   return fmt::format("costs {:.3g} times as much as {}", row.cost / chosen.cost, chosen.name);
 }
 
+std::string all_reasons(std::span<const MoeVerdict> verdicts) {
+  std::string reasons;
+  for (const MoeVerdict& verdict : verdicts) {
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : "; ", verdict.backend->name,
+                           verdict.reason);
+  }
+  return reasons;
+}
+
 std::string known_names(std::span<const MoeBackend> table) {
   std::string names = "auto";
   for (const MoeBackend& row : table) names += fmt::format(", {}", row.name);
@@ -151,7 +160,7 @@ Result<MoeChoice> choose_moe_backend(const MoeNeeds& needs, std::string_view nam
     choice.verdicts.push_back({&row, std::move(reason)});
   }
   if (!choice.backend) {
-    if (automatic) return unsupported("no backend takes the experts' {} weights", needs.up->name);
+    if (automatic) return unsupported("no backend computes them: {}", all_reasons(choice.verdicts));
     return invalid("there is no --moe-backend '{}'; known are {}", name, known_names(table));
   }
   for (MoeVerdict& verdict : choice.verdicts) {

@@ -19,7 +19,7 @@ struct ArchRow {
   Result<DecoderSpec> (*decoder)(const HfConfig&);
 };
 
-std::span<const ArchRow> archs_table();
+std::span<const ArchRow* const> archs_table();
 
 // Errors: kUnsupported, naming the model_type and those that are known.
 Result<const ArchRow*> find_arch(const std::string& model_type);

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/mmap_file.h"
+#include "base/read_ahead.h"
 #include "kernels/select.h"
 #include "model/archs.h"
 #include "model/content_hash.h"
@@ -40,6 +41,24 @@ std::string stored_name(const Checkpoint& checkpoint, const LinearTable& table,
   return spec.name;
 }
 
+size_t mapped_bytes(const StoredLinear& linear) {
+  size_t total = 0;
+  for (const StoredTensor& tensor : linear.tensors) {
+    if (tensor.mapped) total += tensor.view.bytes();
+  }
+  return total;
+}
+
+std::vector<std::span<const std::byte>> mapped_ranges(const StoredModel& stored) {
+  std::vector<std::span<const std::byte>> ranges;
+  for (const StoredLinear& linear : stored.linears) {
+    for (const StoredTensor& tensor : linear.tensors) {
+      if (tensor.mapped) ranges.emplace_back(tensor.view.data, tensor.view.bytes());
+    }
+  }
+  return ranges;
+}
+
 // Fills `parts.weights`, `parts.plain` and the content hash. Each tensor is hashed just before it
 // is packed, so that the disk is read once.
 Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
@@ -48,6 +67,7 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
   ContentHasher hasher(parts.kernels->threads());
   size_t done = 0, total = 0;
   for (const StoredLinear& linear : stored.linears) total += stored_bytes(linear);
+  ReadAhead ahead(mapped_ranges(stored));
   for (const StoredLinear& linear : stored.linears) {
     const ProductForm form = product_form(moe, *linear.spec);
     const bool drop = !parts.kernels->keeps_views(form);
@@ -59,6 +79,7 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
     for (const StoredTensor& tensor : linear.tensors) {
       if (drop && tensor.mapped) drop_mapped_pages(tensor.view.data, tensor.view.bytes());
     }
+    ahead.done(mapped_bytes(linear));
     parts.info.weight_bytes += parts.weights.back()->bytes();
     done += stored_bytes(linear);
     if (options.progress) options.progress(done, total);

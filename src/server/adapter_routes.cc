@@ -5,6 +5,7 @@
 
 #include "hub/resolve.h"
 #include "server/api/endpoints.h"
+#include "server/event_log.h"
 
 namespace lk {
 namespace {
@@ -41,11 +42,6 @@ ApiResult<OrderedJson> read_call(const ServerState& state, const Exchange& excha
         .message = "adapters cannot be loaded or unloaded while this server runs: start it "
                    "with --allow-runtime-lora to allow that",
         .type = "permission_error"});
-  }
-  const std::string type = exchange.request().header("content-type");
-  if (!type.starts_with("application/json")) {
-    return tl::unexpected<ApiError>(
-        ApiError{.status = 415, .message = "Content-Type must be application/json"});
   }
   return parse_body(exchange.request().body);
 }
@@ -99,13 +95,20 @@ ApiError load_error(const LoadRequest& load, const Error& error) {
   return told;
 }
 
+void refuse_load(ServerState& state, Exchange& exchange, const std::string& name,
+                 const ApiError& error) {
+  state.events.on_refused_load(exchange.id(), name, error);
+  reply_error(exchange, error);
+}
+
 void load_folder(ServerState& state, const std::shared_ptr<Exchange>& exchange,
                  const LoadRequest& load, const std::string& folder) {
   state.adapters.load(
       load.name, folder, load.in_place,
-      [exchange, load, &loop = state.loop](Result<AdapterStore::Adapters> done) {
-        loop.post([exchange, load, done = std::move(done)] {
-          if (!done) return reply_error(*exchange, load_error(load, done.error()));
+      [exchange, load, &state, &loop = state.loop](Result<AdapterStore::Adapters> done) {
+        loop.post([exchange, load, &state, done = std::move(done)] {
+          if (!done)
+            return refuse_load(state, *exchange, load.name, load_error(load, done.error()));
           exchange->reply(200, "text/plain; charset=utf-8",
                           fmt::format("Success: LoRA adapter '{}' added successfully.", load.name));
         });
@@ -126,19 +129,19 @@ void load_lora_adapter(ServerState& state, std::shared_ptr<Exchange> exchange) {
   const auto load = read_load(state, *body);
   if (!load) return reply_error(*exchange, load.error());
   if (!load->in_place && name_taken(state, load->name)) {
-    return reply_error(
-        *exchange, user_error(fmt::format("The lora adapter '{}' has already been loaded. If you "
-                                          "want to load the adapter in place, set 'load_inplace' "
-                                          "to True.",
-                                          load->name),
-                              "lora_name"));
+    return refuse_load(
+        state, *exchange, load->name,
+        user_error(fmt::format("The lora adapter '{}' has already been loaded. If you want to load "
+                               "the adapter in place, set 'load_inplace' to True.",
+                               load->name),
+                   "lora_name"));
   }
   const auto path = check_adapter_path(state.options.paths, load->path);
   if (!path) {
     ApiError error = path.error();
     error.message = fmt::format("Loading lora {} failed: {}", load->name, error.message);
     if (error.status == 404) error.type = "NotFoundError";
-    return reply_error(*exchange, error);
+    return refuse_load(state, *exchange, load->name, error);
   }
   if (path->hub_id.empty()) return load_folder(state, exchange, *load, path->folder);
   state.downloads.post([&state, exchange, load = *load, id = path->hub_id] {
@@ -146,7 +149,8 @@ void load_lora_adapter(ServerState& state, std::shared_ptr<Exchange> exchange) {
     options.cancelled = [&state] { return state.stopping.load(); };
     auto folder = resolve_adapter(id, "", options);
     state.loop.post([&state, exchange, load, folder = std::move(folder)] {
-      if (!folder) return reply_error(*exchange, load_error(load, folder.error()));
+      if (!folder)
+        return refuse_load(state, *exchange, load.name, load_error(load, folder.error()));
       load_folder(state, exchange, load, *folder);
     });
   });

@@ -121,9 +121,11 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
         const auto impl = self.lock();
         if (!impl || generation->ended) return;
         if (found) return impl->make_answer(generation, std::move(*found));
-        impl->fail(generation, found.error().kind == ErrorKind::kNotFound
-                                   ? model_not_found(generation->model)
-                                   : api_error(found.error()));
+        if (found.error().kind == ErrorKind::kNotFound)
+          return impl->fail(generation, model_not_found(generation->model));
+        ApiError error = api_error(found.error());
+        error.param = "model";
+        impl->fail(generation, error);
       });
     });
   }

@@ -114,6 +114,16 @@ Found no_route(const std::string& path) {
                 "not_found_error");
 }
 
+// One rule for every body: a client that does not say what it sends, sends JSON; parameters such as
+// charset change nothing, as JSON is UTF-8.
+bool may_be_json(std::string_view content_type) {
+  std::string media(content_type.substr(0, content_type.find(';')));
+  media.erase(media.find_last_not_of(" \t") + 1);
+  std::transform(media.begin(), media.end(), media.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return media.empty() || media == "application/json";
+}
+
 Found find_route(const ServerState& state, const HttpRequest& request) {
   std::string allowed;
   const Route* found = nullptr;
@@ -142,9 +152,8 @@ Found find_route(const ServerState& state, const HttpRequest& request) {
     return refuse(503, "the server is shutting down", "service_unavailable_error");
   }
   const std::string type = request.header("content-type");
-  if (found->method == "POST" && !type.empty() && found->role != Role::kOpen &&
-      type.find("json") == std::string::npos) {
-    return refuse(415, fmt::format("Content-Type must be application/json, not {}", type),
+  if (found->method == "POST" && found->role != Role::kOpen && !may_be_json(type)) {
+    return refuse(415, fmt::format("Content-Type must be application/json or absent, not {}", type),
                   "invalid_request_error");
   }
   const std::string encoding = request.header("content-encoding");

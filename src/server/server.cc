@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "server/event_log.h"
 #include "server/metrics.h"
 #include "server/request_log.h"
 #include "server/routes.h"
@@ -67,18 +68,23 @@ struct Server::Impl {
                }),
         backend(engine, *adapters),
         metrics({served.names.front(), options.max_loras}),
-        log(options.log_requests ? std::make_unique<RequestLog>() : nullptr),
+        writer(options.log_sink),
+        events(writer),
+        log(options.log_requests ? std::make_unique<RequestLog>(writer) : nullptr),
         observers(metrics, log.get()),
         generations(loop, pool, served, backend, &observers, options.generation),
-        state{options, served, engine, *adapters, generations,
-              metrics, loop,   pool,   downloads, stopping},
+        state{options, served, engine, *adapters, generations, metrics,
+              events,  loop,   pool,   downloads, stopping},
         http(
             loop, options.http,
             [this](const HttpRequest& request) { return accepts(state, request); },
             [this](std::shared_ptr<Exchange> exchange) { handle(std::move(exchange)); }) {
     state.http = &http;
     if (log) http.on_access([this](const AccessRecord& access) { log->on_access(access); });
+    http.on_accept_trouble(
+        [this](const AcceptTrouble& trouble) { events.on_accept_trouble(trouble); });
     adapters->on_released([this] { engine.release_unused_adapters(); });
+    adapters->on_event([this](const AdapterEvent& event) { events.on_adapter(event); });
   }
 
   void handle(std::shared_ptr<Exchange> exchange) {
@@ -92,6 +98,8 @@ struct Server::Impl {
   void begin_drain() {
     if (state.draining) return;
     state.draining = true;
+    drain_began = std::chrono::steady_clock::now();
+    events.on_drain_started(http.counters());
     http.drain(/*accept=*/true);
     drain_poll = loop.every(kDrainPoll, [this] {
       if (http.counters().exchanges == 0 && !http.sending()) loop.stop();
@@ -99,6 +107,7 @@ struct Server::Impl {
     if (options.shutdown_timeout.count() == 0) return;
     drain_end = loop.after(options.shutdown_timeout, [this] {
       whole = false;
+      events.on_drain_cut(http.counters());
       generations.fail_all({.status = 503,
                             .message = "the server shut down before the answer was complete",
                             .type = "service_unavailable_error"});
@@ -114,6 +123,7 @@ struct Server::Impl {
   ~Impl() {
     stopping = true;
     adapters->on_released({});
+    adapters->on_event({});
   }
 
   // Destroyed from the last to the first: nobody is left who calls what is gone.
@@ -123,13 +133,16 @@ struct Server::Impl {
   EngineService engine;
   EngineBackend backend;
   Metrics metrics;
-  std::unique_ptr<RequestLog> log;  // null: nothing is logged
+  LogWriter writer;
+  EventLog events;
+  std::unique_ptr<RequestLog> log;  // null: requests are not logged
   Observers observers;
   Generations generations;
   ServerState state;
   HttpServer http;
   WorkPool pool{kTextThreads}, downloads{1};
   std::unique_ptr<LoopTimer> drain_poll, drain_end;
+  std::chrono::steady_clock::time_point drain_began;
   bool whole = true;
   std::atomic<bool> stopping = false;
 };
@@ -151,6 +164,8 @@ std::string Server::address() const {
 bool Server::run() {
   impl_->loop.on_signal([this](int signal) { impl_->on_signal(signal); });
   impl_->loop.run();
+  impl_->events.on_drain_finished(impl_->http.counters(),
+                                  std::chrono::steady_clock::now() - impl_->drain_began);
   return impl_->whole;
 }
 

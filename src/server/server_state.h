@@ -13,10 +13,12 @@
 #include "server/auth.h"
 #include "server/generation.h"
 #include "server/http/http_server.h"
+#include "server/log_writer.h"
 #include "server/path_policy.h"
 
 namespace lk {
 
+class EventLog;
 class Metrics;
 
 struct ServerOptions {
@@ -30,6 +32,7 @@ struct ServerOptions {
   std::chrono::milliseconds shutdown_timeout{0};  // of a drain; 0: as long as it takes
   std::chrono::seconds stuck_after{60};           // a step that runs longer is a fault
   bool log_requests = false, log_prompts = false;
+  LogWriter::Sink log_sink;  // empty: stderr
 };
 
 struct ServerState {
@@ -39,6 +42,7 @@ struct ServerState {
   AdapterStore& adapters;
   Generations& generations;
   Metrics& metrics;
+  EventLog& events;
   IoLoop& loop;
   WorkPool& pool;
   WorkPool& downloads;                // for what waits for the network

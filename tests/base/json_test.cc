@@ -59,6 +59,19 @@ TEST(Json, ErrorsSayWhereInWords) {
             "line 3 is not valid JSON: '?' at byte 1 is not expected there");
   EXPECT_EQ(fault_of(R"({"a": 1e999})"),
             "line 3: the number '1e999' before byte 11 is out of range");
+  for (const char* text : {R"(["\ud800"])", R"(["\udc00"])", R"(["\ud800\u0041"])",
+                           R"({"\ud800": 1})", R"(["\ud800x"])"}) {
+    const std::string fault = fault_of(text);
+    EXPECT_NE(fault.find("is half of a surrogate pair, which alone is no character"), fault.npos)
+        << fault;
+  }
+  EXPECT_EQ(fault_of(R"(["\ud800"])"),
+            "line 3 is not valid JSON: the \\u escape that ends before byte 9 is half of a "
+            "surrogate pair, which alone is no character");
+  EXPECT_EQ(fault_of(R"(["\u12g4"])"),
+            "line 3 is not valid JSON: a string holds a broken escape at byte 7");
+  EXPECT_EQ(fault_of(R"(["\q"])"),
+            "line 3 is not valid JSON: a string holds a broken escape at byte 4");
   for (const char* text : {"{\"a\": 1} x", "[1 2]", "{1: 2}", "\x01", "[\"\\q\"]", "[01]"})
     EXPECT_EQ(fault_of(text).find("json.exception"), std::string::npos) << fault_of(text);
 }

@@ -117,9 +117,34 @@ TEST(Inspect, TokenizerAndTemplateAreChecked) {
   for (const char* file : {"tokenizer.json", "chat_template.jinja"})
     std::filesystem::remove(model + "/" + file);
   const ProcessResult missing = run_lorikeet({"inspect", model});
-  EXPECT_EQ(missing.code, 0) << missing.err;
   EXPECT_NE(missing.out.find("tokenizer      none"), std::string::npos) << missing.out;
   EXPECT_NE(missing.out.find("chat template  none"), std::string::npos) << missing.out;
+  // serve starts without a template, but not without a tokenizer.
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_EQ(std::count(missing.err.begin(), missing.err.end(), '\n'), 1) << missing.err;
+  std::filesystem::copy(tiny_model() + "/tokenizer.json", model);
+  EXPECT_EQ(run_lorikeet({"inspect", model}).code, 0);
+}
+
+// One sentence from both, so that inspect tells whether a model will start.
+TEST(Inspect, SaysWhatServeWouldSay) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"tokenizer.json", "{}"},
+      {"tokenizer.json", "{\"model\": "},
+      {"tokenizer.json", nullptr},
+      {"generation_config.json", "{\"temperature\": \"hot\"}"},
+      {"generation_config.json", "[]"}};
+  for (const auto& [file, text] : cases) {
+    const std::string model = temporary_model();
+    std::filesystem::remove(model + "/" + file);
+    if (text != nullptr) std::ofstream(model + "/" + file) << text;
+    const ProcessResult inspected = run_lorikeet({"inspect", model});
+    const ProcessResult served = run_lorikeet({"serve", model, "--port", "0"});
+    EXPECT_GT(inspected.code, 0) << file;
+    EXPECT_GT(served.code, 0) << file;
+    EXPECT_EQ(inspected.err, served.err) << file;
+    EXPECT_NE(served.err.find(file), std::string::npos) << served.err;
+  }
 }
 
 }  // namespace

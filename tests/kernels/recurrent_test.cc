@@ -301,6 +301,97 @@ TEST_P(Recurrent, FreshSequencesDoNotReadTheSlot) {
   EXPECT_TRUE(same_bits(reused.out[1], apart.out[1]));
 }
 
+// The plain loops against closed forms, in double precision: Mamba-2 is causal attention without a
+// softmax, y_t = sum_j exp(L_t - L_j) (C_t . B_j) dt_j x_j + D x_t with L the running sum of
+// -exp(a_log) dt; what DeltaNet writes solves a triangular system, w_t = beta_t (v_t - sum_{j<t}
+// exp(L_t - L_j) (k_t . k_j) w_j), and o_t = sum_{j<=t} exp(L_t - L_j) (q_t . k_j) w_j.
+TEST(RecurrentReference, AgreesWithTheClosedForm) {
+  constexpr int kLength = 23;
+  for (const bool mamba : {false, true}) {
+    Rng rng(35);
+    // One head of each kind, a convolution of the token alone.
+    const Shape shape{16, 1, 6, 1, 5, 1};
+    Layer layer(rng, shape, mamba, kFormatF32);
+    const auto kernels = make_reference_kernels(1);
+    auto sequences = random_sequences(rng, {kLength}, shape.hidden);
+    const Result got = run(layer, layer.packed_for(*kernels), sequences, {{kLength}});
+
+    auto project = [&](int linear, int t) {
+      const RandomLinear& source = *layer.linears[linear];
+      const float* x = &sequences[0].residual[t * shape.hidden];
+      double square = 0;
+      for (int i = 0; i < shape.hidden; ++i) square += double{x[i]} * x[i];
+      const double scale = 1 / std::sqrt(square / shape.hidden + (mamba ? 1e-5 : 1e-6));
+      std::vector<double> y(source.spec.out, 0.0);
+      std::vector<float> w(shape.hidden);
+      for (int64_t o = 0; o < source.spec.out; ++o) {
+        decode_row(*source.stored.format, source.stored.experts[0][0], o, w.data());
+        for (int i = 0; i < shape.hidden; ++i) y[o] += scale * x[i] * layer.norm[i] * w[i];
+      }
+      return y;
+    };
+    auto silu = [](double x) { return x / (1 + std::exp(-x)); };
+    const int n = shape.key_dim, m = shape.value_dim;
+    // Of each token: what is written (key, value) and read (query), the decay's logarithm summed
+    // up.
+    std::vector<std::vector<double>> key, query, value, gate;
+    std::vector<double> gain, level;
+    for (int t = 0; t < kLength; ++t) {
+      const std::vector<double> all = project(0, t);
+      const int u = mamba ? m : 0;  // where the convolution's channels begin
+      std::vector<double> c(layer.channels);
+      for (int i = 0; i < layer.channels; ++i)
+        c[i] = silu(layer.conv[i] * all[u + i] + (mamba ? layer.conv_bias[i] : 0.0f));
+      const int first[3] = {mamba ? m + n : 0, mamba ? m : n, mamba ? 0 : 2 * n};  // q, k, v
+      query.emplace_back(&c[first[0]], &c[first[0]] + n);
+      key.emplace_back(&c[first[1]], &c[first[1]] + n);
+      value.emplace_back(&c[first[2]], &c[first[2]] + m);
+      gate.push_back(mamba ? std::vector<double>(all.begin(), all.begin() + m) : project(1, t));
+      const double rate = mamba ? all[u + layer.channels] : project(2, t)[0];
+      const double dt = std::log1p(std::exp(rate + layer.dt_bias[0]));
+      gain.push_back(mamba ? dt : 1 / (1 + std::exp(-project(3, t)[0])));
+      level.push_back((t ? level.back() : 0) - std::exp(double{layer.a_log[0]}) * dt);
+      for (auto* unit : {&query.back(), &key.back()}) {
+        double square = 1e-6;
+        for (double v : *unit) square += v * v;
+        for (double& v : *unit) v /= mamba ? 1 : std::sqrt(square);
+      }
+      for (double& v : query.back()) v /= mamba ? 1 : std::sqrt(n);
+    }
+    auto dot = [&](const std::vector<double>& a, const std::vector<double>& b) {
+      double sum = 0;
+      for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+      return sum;
+    };
+    std::vector<std::vector<double>> written;
+    std::vector<float> expected;
+    for (int t = 0; t < kLength; ++t) {
+      std::vector<double> w = value[t], o(m, 0.0);
+      for (int j = 0; j < t && !mamba; ++j) {
+        for (int i = 0; i < m; ++i)
+          w[i] -= std::exp(level[t] - level[j]) * dot(key[t], key[j]) * written[j][i];
+      }
+      for (double& v : w) v *= gain[t];
+      written.push_back(w);
+      for (int j = 0; j <= t; ++j) {
+        for (int i = 0; i < m; ++i)
+          o[i] += std::exp(level[t] - level[j]) * dot(query[t], key[j]) * written[j][i];
+      }
+      double square = 0;
+      for (int i = 0; i < m; ++i) {
+        if (mamba) o[i] = (o[i] + layer.d[0] * value[t][i]) * silu(gate[t][i]);
+        square += o[i] * o[i];
+      }
+      for (int i = 0; i < m; ++i) {
+        const double normed =
+            o[i] / std::sqrt(square / m + (mamba ? 1e-5 : 1e-6)) * layer.out_norm[i];
+        expected.push_back(static_cast<float>(mamba ? normed : normed * silu(gate[t][i])));
+      }
+    }
+    EXPECT_LT(distance(got.out[0], expected), 1e-5) << (mamba ? "mamba" : "delta_net");
+  }
+}
+
 std::vector<const KernelsRow*> fast_rows() {
   std::vector<const KernelsRow*> rows;
   for (const KernelsRow& row : kernels_table()) {

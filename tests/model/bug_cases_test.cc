@@ -303,9 +303,9 @@ TEST(QuantizedBases, M08_EveryArchitectureStartsWithLoraOn) {
       {"qwen3_5_moe", whole},
       {"qwen3_5_moe_text", text.path()},
       {"nemotron_h", hybrid_model("tiny-nemotron-nvfp4").folder}};
-  for (const ArchRow& row : archs_table()) {
-    const auto folder = models.find(row.model_type);
-    ASSERT_NE(folder, models.end()) << row.model_type;
+  for (const ArchRow* row : archs_table()) {
+    const auto folder = models.find(row->model_type);
+    ASSERT_NE(folder, models.end()) << row->model_type;
     const auto model = load_folder(folder->second);
     EXPECT_EQ(run(*model, {{{1, 2, 3}, -1}})[0].logits.size(), size_t{3} * model->info().vocab);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "kernels/reference/primitives.h"
 #include "kernels/reference/recurrent.h"
@@ -33,6 +34,13 @@ class HybridModel : public testing::TestWithParam<std::string> {
   Deviation deviation_of(Model& model, const RunOptions& options = {.seed = 3, .steps = 5}) const {
     return deviation(cases_, run(model, sequences_, options), model.info().vocab);
   }
+  // Of all cases on the reference kernels, computed once.
+  const std::vector<SequenceRun>& reference_runs() const {
+    static std::map<std::string, std::vector<SequenceRun>> runs;
+    std::vector<SequenceRun>& mine = runs[GetParam()];
+    if (mine.empty()) mine = run(*load({}), sequences_, {.seed = 4, .steps = 3});
+    return mine;
+  }
   // The first cases of the base and of each adapter, on the fastest kernels.
   void keep_some_cases(size_t of_each) {
     std::vector<ReferenceCase> some;
@@ -51,9 +59,8 @@ class HybridModel : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(HybridModel, AgreesWithTransformers) {
-  const auto reference = load({});
-  const auto runs = run(*reference, sequences_, {.seed = 4, .steps = 3});
-  const int vocab = reference->info().vocab;
+  const std::vector<SequenceRun>& runs = reference_runs();
+  const int vocab = static_cast<int>(runs[0].logits.size() / sequences_[0].tokens.size());
   const Deviation exact = deviation(cases_, runs, vocab);
   fmt::print("{}, reference: {}\n", GetParam(), exact.text());
   EXPECT_LE(exact.largest(), 1e-3);
@@ -73,7 +80,7 @@ TEST_P(HybridModel, AgreesWithTransformers) {
 }
 
 TEST_P(HybridModel, RoundedActivationsStayNear) {
-  const auto runs = run(*load({}), sequences_, {.seed = 4, .steps = 3});
+  const std::vector<SequenceRun>& runs = reference_runs();
   for (const std::string& row : fast_rows()) {
     const auto model = load({.kernels = row,
                              .kv_type = KvType::kBF16,

@@ -132,10 +132,10 @@ TEST_F(Clients, V01_RubbishOnThePort) {
   std::vector<std::string> rubbish = {
       std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
       "GET\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: "
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: "
       "chunked\r\n\r\nhello",
       "GET /health HTTP/9.9\r\n\r\n",
       "GET " + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n",

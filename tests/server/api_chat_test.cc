@@ -92,18 +92,45 @@ TEST(BugCases, S02_S05_ChatLogprobs) {
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].size(), 20u);
 }
 
+TEST_F(ApiChat, UnknownRolesAreRefusedByName) {
+  // What would hide the role: no content, and one that another message shows.
+  for (const char* content : {"abracadabra", "", "a"}) {
+    for (const Dialect dialect : {Dialect::kQwen, Dialect::kGptOss}) {
+      served_ = served_model(dialect);
+      const ApiError error = refuse(make_chat_answer, fmt::format(R"({{"messages": [
+          {{"role": "user", "content": "a"}}, {{"role": "wizard", "content": "{}"}}]}})",
+                                                                  content));
+      EXPECT_EQ(error.param, "messages[1].role");
+      EXPECT_EQ(error.message,
+                "messages[1].role must be one of system, developer, user, assistant, tool, "
+                "function, not \"wizard\"");
+    }
+  }
+  EXPECT_EQ(refuse(make_chat_answer, R"({"messages": [{"role": "", "content": "a"}]})").param,
+            "messages[0].role");
+  EXPECT_EQ(
+      refuse(make_response_answer, R"({"input": [{"role": "wizard", "content": "a"}]})").param,
+      "input[0].role");
+  const auto counted =
+      tokenize_body(json(R"({"messages": [{"role": "wizard", "content": "a"}]})"), served_);
+  ASSERT_FALSE(counted);
+  EXPECT_EQ(counted.error().param, "messages[0].role");
+}
+
 TEST_F(ApiChat, MessagesThatTheTemplateLeavesOutAreNotSilent) {
   served_ = served_model(Dialect::kGptOss);
   const std::string ask =
-      R"({"messages": [{"role": "wizard", "content": " abracadabra "}, {"role": "user", "content": "a"}]})";
+      R"({"messages": [{"role": "function", "content": " abracadabra "}, {"role": "user", "content": "a"}]})";
   const ApiError error = refuse(make_chat_answer, ask);
   EXPECT_EQ(error.param, "messages");
-  EXPECT_NE(error.message.find("\"wizard\""), std::string::npos) << error.message;
-  // One that shows every role by its name.
+  EXPECT_NE(error.message.find("\"function\""), std::string::npos) << error.message;
+}
+
+TEST_F(ApiChat, ATemplateThatShowsEveryRoleMayGetAnyRole) {
   served_.chat_template = *ChatTemplate::parse(
       "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}", "t");
-  make(make_chat_answer, ask);
-  EXPECT_NE(served_.tokenizer->decode(requests_[0].prompt, false).find("abracadabra"),
+  make(make_chat_answer, R"({"messages": [{"role": "wizard", "content": " abracadabra "}]})");
+  EXPECT_NE(served_.tokenizer->decode(requests_[0].prompt, false).find("wizard:  abracadabra"),
             std::string::npos);
 }
 

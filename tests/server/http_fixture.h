@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <thread>
@@ -50,5 +51,21 @@ class HttpFixture {
   std::thread thread_;
   int port_ = 0;
 };
+
+// Tells the method, the path and the body.
+inline void echo(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  exchange->reply(200, "text/plain", request.method + " " + request.path + " " + request.body);
+}
+
+inline bool wait_for(const std::function<bool()>& good,
+                     std::chrono::milliseconds limit = std::chrono::seconds(5)) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!good()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
 
 }  // namespace lk

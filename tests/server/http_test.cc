@@ -9,21 +9,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Tells the method, the path and the body.
-void echo(const std::shared_ptr<Exchange>& exchange) {
-  const HttpRequest& request = exchange->request();
-  exchange->reply(200, "text/plain", request.method + " " + request.path + " " + request.body);
-}
-
-bool wait_for(const std::function<bool()>& good, milliseconds limit = seconds(5)) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!good()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  return true;
-}
-
 TEST(Http, AnswersSeveralRequestsOnOneConnection) {
   HttpFixture http({}, echo);
   RawClient client(http.port());
@@ -72,7 +57,7 @@ TEST(Http, ReadsChunkedBodies) {
   HttpFixture http({}, echo);
   RawClient client(http.port());
   ASSERT_TRUE(
-      client.send("POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+      client.send("POST /c HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
                   "5;x=y\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\nTrailer: t\r\n\r\n"));
   EXPECT_EQ(client.answer().body, "POST /c hello world");
   ASSERT_TRUE(client.send(get_request("/next")));
@@ -82,7 +67,9 @@ TEST(Http, ReadsChunkedBodies) {
 TEST(Http, AsksForTheBodyOfWhoWaits) {
   HttpFixture http({}, echo);
   RawClient client(http.port());
-  ASSERT_TRUE(client.send("POST /e HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"));
+  ASSERT_TRUE(
+      client.send("POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n"
+                  "Expect: 100-continue\r\n\r\n"));
   EXPECT_TRUE(client.read_until("\r\n\r\n").starts_with("HTTP/1.1 100"));
   ASSERT_TRUE(client.send("ok"));
   EXPECT_EQ(client.answer().body, "POST /e ok");
@@ -113,7 +100,7 @@ TEST(Http, SpeaksHttp10) {
 TEST(Http, HeadHasNoBody) {
   HttpFixture http({}, echo);
   RawClient client(http.port());
-  ASSERT_TRUE(client.send("HEAD /h HTTP/1.1\r\n\r\n" + get_request("/next")));
+  ASSERT_TRUE(client.send("HEAD /h HTTP/1.1\r\nHost: t\r\n\r\n" + get_request("/next")));
   EXPECT_NE(client.read_until("\r\n\r\n").find("content-length: 8"), std::string::npos);
   EXPECT_EQ(client.answer().body, "GET /next ");
 }
@@ -125,19 +112,24 @@ TEST(Http, RefusesWhatIsNoRequest) {
       {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + "\r\n\r\n", 400},
       {"GET  /  HTTP/1.1\r\n\r\n", 400},
       {"GET /\r\n\r\n", 400},
-      {"GET /%zz HTTP/1.1\r\n\r\n", 400},
-      {"GET /%00 HTTP/1.1\r\n\r\n", 400},
-      {"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400},
-      {"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400},
-      {"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
-      {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 400},
-      {"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
+      {"GET /%zz HTTP/1.1\r\nHost: t\r\n\r\n", 400},
+      {"GET /%00 HTTP/1.1\r\nHost: t\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: t\r\nno colon\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400},
+      {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nTransfer-Encoding: "
+       "chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+       400},
+      {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
-      {"GET / HTTP/1.1\r\nA: " + std::string(20000, 'a') + "\r\n\r\n", 431},
-      {"GET /" + std::string(20000, 'a') + " HTTP/1.1\r\n\r\n", 431},
-      {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(40000, 'x'), 431},
+      {"GET / HTTP/1.1\r\nHost: t\r\nA: " + std::string(20000, 'a') + "\r\n\r\n", 431},
+      {"GET /" + std::string(20000, 'a') + " HTTP/1.1\r\nHost: t\r\n\r\n", 431},
+      {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
+           std::string(40000, 'x'),
+       431},
   };
   for (const auto& [bytes, status] : cases) {
     RawClient client(http.port());
@@ -161,12 +153,12 @@ TEST(Http, BoundsBodies) {
     RawClient client(http.port());
     ASSERT_TRUE(client.send(post_request("/b", std::string(1000, 'b'))));
     EXPECT_EQ(client.answer().body.size(), 8 + 1000u);
-    ASSERT_TRUE(client.send("POST /b HTTP/1.1\r\nContent-Length: 1001\r\n\r\n"));
+    ASSERT_TRUE(client.send("POST /b HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n"));
     EXPECT_EQ(client.answer().status, 413);
   }
   // Chunks add up; what still comes afterwards must not take the answer away.
   RawClient client(http.port());
-  std::string body = "POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string body = "POST /b HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 2000; ++i) body += "64\r\n" + std::string(100, 'c') + "\r\n";
   client.send(body);
   EXPECT_EQ(client.answer().status, 413);
@@ -177,8 +169,8 @@ TEST(Http, BoundsAllBodiesTogether) {
   options.bodies_limit = 10'000;
   HttpFixture http(options, echo);
   RawClient first(http.port()), second(http.port());
-  ASSERT_TRUE(
-      first.send("POST / HTTP/1.1\r\nContent-Length: 9000\r\n\r\n" + std::string(8000, 'x')));
+  ASSERT_TRUE(first.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 9000\r\n\r\n" +
+                         std::string(8000, 'x')));
   ASSERT_TRUE(wait_for([&] { return http.counters().connections == 2; }));
   std::this_thread::sleep_for(milliseconds(20));
   ASSERT_TRUE(second.send(post_request("/", std::string(5000, 'y'))));
@@ -195,7 +187,7 @@ TEST(Http, DoesNotReadBodiesThatNobodyWants) {
       {}, [](std::shared_ptr<Exchange> exchange) { exchange->reply(401, "text/plain", "no"); },
       [](const HttpRequest&) { return false; });
   RawClient client(http.port());
-  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nContent-Length: 60000000\r\n\r\n"));
+  ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 60000000\r\n\r\n"));
   const auto answer = client.answer();
   EXPECT_EQ(answer.status, 401);
   EXPECT_EQ(answer.header("connection"), "close");
@@ -208,7 +200,7 @@ TEST(Http, CutsSlowClients) {
   options.idle_timeout = milliseconds(1500);
   HttpFixture http(options, echo);
   RawClient idle(http.port()), head(http.port()), body(http.port());
-  body.send("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n");
+  body.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n");
   const auto start = std::chrono::steady_clock::now();
   // A byte now and then does not help.
   for (int i = 0; i < 12; ++i) {

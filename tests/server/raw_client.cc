@@ -14,12 +14,16 @@ namespace lk {
 
 using Clock = std::chrono::steady_clock;
 
-RawClient::RawClient(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawClient::RawClient() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+
+RawClient::RawClient(int port) : RawClient() { connect(port); }
+
+void RawClient::connect(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) close();
+  if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) close();
 }
 
 RawClient::~RawClient() { close(); }

@@ -9,11 +9,13 @@ namespace lk {
 
 class RawClient {
  public:
+  RawClient();  // not connected
   explicit RawClient(int port);
   ~RawClient();
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
+  void connect(int port);
   bool connected() const { return fd_ >= 0; }
   bool send(std::string_view bytes);  // all of them; false if the other side is gone
   // One answer: its head, and its body by content-length or chunks (joined). Empty if none came.

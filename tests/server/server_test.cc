@@ -5,11 +5,13 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "engine/vocabulary.h"
+#include "server/routes.h"
 #include "tests/server/raw_client.h"
+#include "tests/server/test_server.h"
 
 namespace lk {
 namespace {
@@ -17,85 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-const std::string kModel = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
-constexpr const char* kJson = "Content-Type: application/json\r\n";
-
-Model& shared_model() {
-  static const std::unique_ptr<Model> model = *Model::load(kModel, {});
-  return *model;
-}
-
-class TestServer {
- public:
-  explicit TestServer(ServerOptions options = {}) {
-    served_.names = {"tiny"};
-    served_.root = kModel;
-    served_.info = shared_model().info();
-    served_.tokenizer = *Tokenizer::load(kModel + "/tokenizer.json");
-    EngineOptions engine_options;
-    engine_options.max_sequences = 8;
-    engine_options.max_model_len = 1024;
-    auto engine = Engine::create(
-        shared_model(), make_vocabulary(served_.tokenizer, served_.info.vocab), engine_options);
-    EXPECT_TRUE(engine) << engine.error().message;
-    served_.max_model_len = (*engine)->max_model_len();
-    AdapterStoreOptions store;
-    store.directory = directory;
-    store.max_resident = max_resident;
-    options.http.port = 0;
-    options.paths.roots.push_back(kModel + "/adapters");
-    server_ = std::make_unique<Server>(served_, std::move(*engine),
-                                       std::make_unique<AdapterStore>(shared_model(), store),
-                                       std::move(options));
-    const Status good = server_->listen();
-    EXPECT_TRUE(good) << good.error().message;
-    const std::string address = server_->address();
-    port = std::stoi(address.substr(address.rfind(':') + 1));
-    thread_ = std::thread([this] { whole = server_->run(); });
-  }
-  ~TestServer() { stop(); }
-
-  void stop() {
-    if (!thread_.joinable()) return;
-    server_->shut_down();
-    thread_.join();
-  }
-  Server& server() { return *server_; }
-
-  RawClient::Answer ask(const std::string& request) {
-    RawClient client(port);
-    EXPECT_TRUE(client.send(request));
-    return client.answer();
-  }
-  RawClient::Answer post(const std::string& path, const Json& body,
-                         const std::string& headers = kJson) {
-    return ask(post_request(path, body.dump(), headers));
-  }
-  double metric(const std::string& name) {
-    const std::string text = ask(get_request("/metrics")).body;
-    const size_t at = text.find("\n" + name + "{");
-    if (at == std::string::npos) return -1;
-    return std::stod(text.substr(text.find("} ", at) + 2));
-  }
-
-  static inline std::string directory;
-  static inline int max_resident = 0;
-  int port = 0;
-  bool whole = false;
-
- private:
-  ServedModel served_;
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-};
-
-std::string adapter_path() {
-  for (const auto& entry : fs::directory_iterator(kModel + "/adapters")) {
-    if (fs::exists(entry.path() / "adapter_config.json")) return entry.path().string();
-  }
-  return {};
-}
 
 TEST(Server, AnswersEveryStatusRoute) {
   TestServer server;
@@ -116,14 +39,89 @@ TEST(Server, RefusesWhatIsNoRoute) {
   EXPECT_EQ(method.status, 405);
   EXPECT_EQ(method.header("allow"), "POST");
   EXPECT_EQ(server.ask(post_request("/health", "")).header("allow"), "GET");
-  EXPECT_EQ(
-      server.post("/v1/completions", {{"prompt", "a"}}, "Content-Type: text/plain\r\n").status,
-      415);
-  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, "").status, 200);
   const auto packed = server.post("/v1/completions", {{"prompt", "a"}},
                                   std::string(kJson) + "Content-Encoding: gzip\r\n");
   EXPECT_EQ(packed.status, 415);
   EXPECT_NE(packed.body.find("Content-Encoding gzip"), std::string::npos);
+}
+
+TEST(Server, TakesTheSameContentTypesEverywhere) {
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  TestServer server(options);
+  int posts = 0;
+  for (const Route& route : routes()) {
+    if (route.method != "POST" || route.role == Role::kOpen) continue;
+    ++posts;
+    const std::string path(route.path);
+    for (const char* type : {"", "Content-Type: application/json\r\n", "Content-Type:\r\n",
+                             "Content-Type: application/json; charset=utf-8\r\n",
+                             "Content-Type: Application/JSON ;charset=UTF-8\r\n"}) {
+      // The body is read, and refused.
+      EXPECT_EQ(server.ask(post_request(path, "[]", type)).status, 400) << path << " " << type;
+    }
+    for (const char* type :
+         {"text/plain", "application/x-www-form-urlencoded", "text/json", "application/jsonl",
+          "application/json, text/plain", "multipart/form-data; boundary=json"}) {
+      const auto answer =
+          server.ask(post_request(path, "[]", fmt::format("Content-Type: {}\r\n", type)));
+      EXPECT_EQ(answer.status, 415) << path << " " << type;
+      EXPECT_NE(answer.body.find(std::string("or absent, not ") + type), std::string::npos)
+          << answer.body;
+    }
+  }
+  EXPECT_GE(posts, 7);
+}
+
+TEST(Server, TellsWhyAFolderOfTheDirectoryIsNoAdapter) {
+  const std::string folder = fs::temp_directory_path() / fmt::format("lk_dir_{}", ::getpid());
+  fs::create_directories(folder + "/empty");
+  fs::create_directories(folder + "/no_weights");
+  fs::copy(adapter_path() + "/adapter_config.json", folder + "/no_weights");
+  fs::create_directories(folder + "/pickle");
+  fs::copy(adapter_path() + "/adapter_config.json", folder + "/pickle");
+  std::ofstream(folder + "/pickle/adapter_model.bin") << "x";
+  fs::create_directories(folder + "/broken");
+  std::ofstream(folder + "/broken/adapter_config.json") << "{";
+  std::ofstream(folder + "/broken/adapter_model.safetensors") << "x";
+  std::ofstream(folder + "/a_file") << "x";
+  TestServer::directory = folder;
+  ServerOptions options;
+  options.allow_runtime_lora = true;
+  options.paths.roots = {folder};
+  {
+    TestServer server(options);
+    const std::pair<const char*, const char*> cases[] = {
+        {"empty", "the folder has no adapter_config.json"},
+        {"no_weights", "the folder has no adapter_model.safetensors"},
+        {"pickle", "pickles are not opened"},
+        {"broken", "adapter_config.json is not valid JSON"},
+        {"a_file", "this is a file"}};
+    for (const auto& [name, why] : cases) {
+      for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
+        const auto answer = server.post(path, {{"model", name}, {"prompt", "a"}});
+        EXPECT_EQ(answer.status, 400) << name;
+        const Json error = Json::parse(answer.body)["error"];
+        EXPECT_EQ(error["param"], "model");
+        const std::string message = error["message"];
+        EXPECT_TRUE(message.starts_with(
+            fmt::format("adapter '{}' was found in --lora-dir, but cannot be loaded: ", name)))
+            << message;
+        EXPECT_NE(message.find(why), std::string::npos) << message;
+        EXPECT_EQ(message.find(folder), std::string::npos) << message;
+      }
+      // The same through the route, where the name is said once too.
+      const auto loaded = server.post("/v1/load_lora_adapter",
+                                      {{"lora_name", name}, {"lora_path", folder + "/" + name}});
+      EXPECT_GE(loaded.status, 400);
+      EXPECT_LT(loaded.status, 500);
+      EXPECT_EQ(loaded.body.find(fmt::format("adapter '{}'", name)), std::string::npos)
+          << loaded.body;
+    }
+    EXPECT_EQ(server.post("/v1/completions", {{"model", "absent"}, {"prompt", "a"}}).status, 404);
+  }
+  TestServer::directory.clear();
+  fs::remove_all(folder);
 }
 
 TEST(Server, TellsThePathThatWasMeant) {
@@ -146,7 +144,7 @@ TEST(Server, TellsThePathThatWasMeant) {
 TEST(Server, LetsBrowsersIn) {
   TestServer server;
   const auto preflight = server.ask(
-      "OPTIONS /v1/chat/completions HTTP/1.1\r\nOrigin: http://page\r\n"
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: t\r\nOrigin: http://page\r\n"
       "Access-Control-Request-Method: POST\r\n"
       "Access-Control-Request-Headers: authorization,content-type\r\n\r\n");
   EXPECT_EQ(preflight.status, 200);
@@ -304,7 +302,6 @@ TEST(Server, RefusesLoadsThatCannotBe) {
     }
     EXPECT_TRUE(Json::parse(answer.body).contains("error"));
   }
-  EXPECT_EQ(server.post("/v1/load_lora_adapter", {{"lora_name", "x"}}, "").status, 415);
 }
 
 TEST(BugCases, U01_TheEngineIsFreeAgainWhenAClientGoes) {
@@ -323,6 +320,25 @@ TEST(BugCases, U01_TheEngineIsFreeAgainWhenAClientGoes) {
            std::chrono::steady_clock::now() - start < seconds(5)) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
+  }
+}
+
+TEST(Server, AnswersClientsThatSendNoMore) {
+  TestServer server;
+  for (const bool stream : {false, true}) {
+    RawClient client(server.port);
+    const Json body = {
+        {"prompt", "a"}, {"max_tokens", 200}, {"ignore_eos", true}, {"stream", stream}};
+    ASSERT_TRUE(client.send(post_request("/v1/completions", body.dump(), kJson)));
+    client.half_close();
+    const auto answer = client.answer();
+    EXPECT_EQ(answer.status, 200);
+    if (stream) {
+      EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+    } else {
+      EXPECT_EQ(Json::parse(answer.body)["usage"]["completion_tokens"], 200);
+    }
+    EXPECT_TRUE(client.closed_within(seconds(5)));
   }
 }
 

@@ -44,65 +44,55 @@ struct RecurrentStages::Scan {
 };
 
 void RecurrentStages::convolve(const Batch& batch, const Convolution& conv) {
-  const int before = conv.kernel - 1;
   LK_CHECK(conv.kernel <= kMaxConvolution);
   if (zeros_.size() < conv.channels * sizeof(float))
     zeros_ = AlignedBuffer(conv.channels * sizeof(float));
-  // Whole heads of about 512 channels, so that one token's work spreads over the threads as well.
-  const int64_t unit =
-      conv.unit_dim > 0 ? (511 + conv.unit_dim) / conv.unit_dim * conv.unit_dim : 512;
+  // One sequence's channels by whole heads, about 128 at once: enough items for many threads.
+  const int64_t head = std::max<int64_t>(conv.unit_dim, 1);
+  const int64_t unit = (127 + head) / head * head;
   const int64_t blocks = (conv.channels + unit - 1) / unit;
-  pool_.run(batch.tokens * blocks, 4, [&](int64_t item, int) {
-    const int64_t t = item / blocks, first = item % blocks * unit;
-    const int64_t count = std::min(unit, conv.channels - first);
-    const int64_t sequence = batch.sequence[t], start = batch.query_start[sequence];
-    const bool fresh = starts_fresh(batch, sequence);
-    const float* state = conv.state + batch.state_slot[sequence] * before * conv.channels;
-    ConvolutionItem c;
-    c.kernel = conv.kernel;
-    c.weight = conv.weight + first;
-    c.weight_stride = conv.channels;
-    c.bias = conv.bias ? conv.bias + first : nullptr;
-    c.count = count;
-    c.out = conv.out + t * conv.channels + first;
-    const float* rows[kMaxConvolution];
-    for (int j = 0; j < conv.kernel; ++j) {
-      const int64_t at = t - before + j;
-      rows[j] = first + (at >= start ? conv.inputs + at * conv.stride
-                         : fresh     ? zeros_.as<float>()
-                                     : state + (before + at - start) * conv.channels);
-    }
-    c.rows = rows;
-    isa_.convolve(c);
-    for (int64_t i = first; i < std::min(first + count, conv.unit_channels); i += conv.unit_dim) {
-      const float factor =
-          i < conv.query_channels ? 1.0f / std::sqrt(static_cast<float>(conv.unit_dim)) : 1.0f;
-      isa_.unit_length(conv.out + t * conv.channels + i, conv.unit_dim, factor);
-    }
+  pool_.run(batch.sequences * blocks, 1, [&](int64_t item, int) {
+    const int64_t first = item % blocks * unit;
+    convolve_block(batch, conv, item / blocks, first, std::min(unit, conv.channels - first));
   });
-  keep_inputs(batch, conv);
 }
 
-// The last kernel - 1 inputs of each sequence, before the activation, stay for its next step.
-void RecurrentStages::keep_inputs(const Batch& batch, const Convolution& conv) {
-  const int64_t before = conv.kernel - 1, bytes = conv.channels * sizeof(float);
-  pool_.run(batch.sequences, 8, [&](int64_t s, int) {
-    const int64_t start = batch.query_start[s], end = batch.query_start[s + 1];
-    if (start == end) return;
-    const bool fresh = starts_fresh(batch, s);
-    float* state = conv.state + batch.state_slot[s] * before * conv.channels;
-    // Row by row from the oldest: a row moves towards the front, if at all.
-    for (int64_t j = 0; j < before; ++j) {
-      const int64_t at = end - before + j;
-      float* row = state + j * conv.channels;
-      if (at >= start)
-        std::memcpy(row, conv.inputs + at * conv.stride, bytes);
-      else if (fresh)
-        std::memset(row, 0, bytes);
-      else
-        std::memmove(row, state + (before + at - start) * conv.channels, bytes);
+void RecurrentStages::convolve_block(const Batch& batch, const Convolution& conv, int64_t sequence,
+                                     int64_t first, int64_t count) const {
+  const int64_t start = batch.query_start[sequence], end = batch.query_start[sequence + 1];
+  if (start == end) return;
+  const int64_t before = conv.kernel - 1;
+  const bool fresh = starts_fresh(batch, sequence);
+  float* state = conv.state + batch.state_slot[sequence] * before * conv.channels + first;
+  // The input `i` tokens after the first of this step, which may lie before it.
+  auto input = [&](int64_t i) -> const float* {
+    if (i >= 0) return conv.inputs + (start + i) * conv.stride + first;
+    return fresh ? zeros_.as<float>() : state + (before + i) * conv.channels;
+  };
+  const float* rows[kMaxConvolution];
+  ConvolutionItem item{rows,
+                       conv.kernel,
+                       conv.weight + first,
+                       conv.channels,
+                       conv.bias ? conv.bias + first : nullptr,
+                       count,
+                       nullptr};
+  const int64_t unit_end = std::min(first + count, conv.unit_channels);
+  for (int64_t i = 0; i < end - start; ++i) {
+    for (int j = 0; j < conv.kernel; ++j) rows[j] = input(i - before + j);
+    item.out = conv.out + (start + i) * conv.channels + first;
+    isa_.convolve(item);
+    for (int64_t c = first; c < unit_end; c += conv.unit_dim) {
+      const float factor =
+          c < conv.query_channels ? 1.0f / std::sqrt(static_cast<float>(conv.unit_dim)) : 1.0f;
+      isa_.unit_length(item.out + c - first, conv.unit_dim, factor);
     }
-  });
+  }
+  // The last inputs, before the activation, stay for the next step; from the oldest on, for a row
+  // moves towards the front if at all.
+  for (int64_t j = 0; j < before; ++j) {
+    std::memmove(state + j * conv.channels, input(end - start - before + j), count * sizeof(float));
+  }
 }
 
 void RecurrentStages::scan(const Batch& batch, const Scan& scan) {

@@ -21,7 +21,8 @@ class RecurrentStages {
   struct Scan;
 
   void convolve(const Batch& batch, const Convolution& conv);
-  void keep_inputs(const Batch& batch, const Convolution& conv);
+  void convolve_block(const Batch& batch, const Convolution& conv, int64_t sequence, int64_t first,
+                      int64_t count) const;
   void scan(const Batch& batch, const Scan& scan);
 
   const CpuIsa& isa_;

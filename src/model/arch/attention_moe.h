@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/arch/config_fields.h"
+#include "model/archs.h"
 #include "model/decoder_spec.h"
 
 namespace lk {
@@ -46,5 +47,19 @@ Result<AttentionMoeConfig> parse_attention_moe(const JsonFields& fields,
 void add_experts(LinearTable& table, const AttentionMoeConfig& config, int layer);
 LinearTable attention_moe_table(const AttentionMoeConfig& config);
 DecoderSpec attention_moe_decoder(const AttentionMoeConfig& config);
+
+// The row of an architecture whose config `parse` reads.
+template <Result<AttentionMoeConfig> (*parse)(const HfConfig&)>
+constexpr ArchRow attention_moe_row(std::string_view model_type) {
+  return {.model_type = model_type,
+          .table = [](const HfConfig& files) -> Result<LinearTable> {
+            LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
+            return attention_moe_table(config);
+          },
+          .decoder = [](const HfConfig& files) -> Result<DecoderSpec> {
+            LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
+            return attention_moe_decoder(config);
+          }};
+}
 
 }  // namespace lk

@@ -1,16 +1,17 @@
-#include "model/arch/gpt_oss_decoder.h"
-
 #include <cmath>
 
 #include "model/arch/gpt_oss.h"
+#include "model/archs.h"
 
 namespace lk {
-Result<LinearTable> gpt_oss_table(const HfConfig& files) {
+namespace {
+
+Result<LinearTable> table(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const GptOssConfig config, parse_gpt_oss_config(files));
   return gpt_oss_linear_table(config);
 }
 
-Result<DecoderSpec> gpt_oss_decoder(const HfConfig& files) {
+Result<DecoderSpec> decoder(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const GptOssConfig config, parse_gpt_oss_config(files));
   DecoderSpec spec{.hidden = static_cast<int>(config.hidden),
                    .vocab = static_cast<int>(config.vocab),
@@ -40,5 +41,9 @@ Result<DecoderSpec> gpt_oss_decoder(const HfConfig& files) {
   }
   return spec;
 }
+
+}  // namespace
+
+extern constinit const ArchRow kArchGptOss{"gpt_oss", table, decoder};
 
 }  // namespace lk

@@ -1,5 +1,3 @@
-#include "model/arch/mixtral.h"
-
 #include "model/arch/attention_moe.h"
 
 namespace lk {
@@ -23,14 +21,6 @@ Result<AttentionMoeConfig> parse(const HfConfig& files) {
 
 }  // namespace
 
-Result<LinearTable> mixtral_table(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_table(config);
-}
-
-Result<DecoderSpec> mixtral_decoder(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_decoder(config);
-}
+extern constinit const ArchRow kArchMixtral = attention_moe_row<parse>("mixtral");
 
 }  // namespace lk

@@ -1,10 +1,9 @@
-#include "model/arch/nemotron_h.h"
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/config_fields.h"
+#include "model/archs.h"
 
 namespace lk {
 namespace {
@@ -268,9 +267,7 @@ void add_experts(LinearTable& table, int layer, const Config& config) {
   add(Stage::kSharedDown, "shared_experts.down_proj", config.hidden, moe.shared->intermediate);
 }
 
-}  // namespace
-
-Result<LinearTable> nemotron_h_table(const HfConfig& files) {
+Result<LinearTable> table(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const Config config, parse(files));
   LinearTable table = decoder_table("nemotron_h", config.tied_head, config.vocab, config.hidden);
   table.prefixes = {"backbone.", "model."};
@@ -302,7 +299,7 @@ Result<LinearTable> nemotron_h_table(const HfConfig& files) {
   return table;
 }
 
-Result<DecoderSpec> nemotron_h_decoder(const HfConfig& files) {
+Result<DecoderSpec> decoder(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const Config config, parse(files));
   DecoderSpec spec{.hidden = static_cast<int>(config.hidden),
                    .vocab = static_cast<int>(config.vocab),
@@ -340,5 +337,9 @@ Result<DecoderSpec> nemotron_h_decoder(const HfConfig& files) {
   }
   return spec;
 }
+
+}  // namespace
+
+extern constinit const ArchRow kArchNemotronH{"nemotron_h", table, decoder};
 
 }  // namespace lk

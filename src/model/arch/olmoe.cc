@@ -1,5 +1,3 @@
-#include "model/arch/olmoe.h"
-
 #include "model/arch/attention_moe.h"
 
 namespace lk {
@@ -24,14 +22,6 @@ Result<AttentionMoeConfig> parse(const HfConfig& files) {
 
 }  // namespace
 
-Result<LinearTable> olmoe_table(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_table(config);
-}
-
-Result<DecoderSpec> olmoe_decoder(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_decoder(config);
-}
+extern constinit const ArchRow kArchOlmoe = attention_moe_row<parse>("olmoe");
 
 }  // namespace lk

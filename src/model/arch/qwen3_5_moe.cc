@@ -1,5 +1,3 @@
-#include "model/arch/qwen3_5_moe.h"
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -159,9 +157,7 @@ void add_shared_expert(LinearTable& table, int layer, int64_t hidden, int64_t in
       module_spec(Stage::kSharedGate, layer, path("mlp.shared_expert_gate"), 1, hidden, false));
 }
 
-}  // namespace
-
-Result<LinearTable> qwen3_5_moe_table(const HfConfig& files) {
+Result<LinearTable> table(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const Config config, parse(files));
   const AttentionMoeConfig& common = config.common;
   const int64_t hidden = common.hidden, head_dim = common.head_dim;
@@ -194,7 +190,7 @@ Result<LinearTable> qwen3_5_moe_table(const HfConfig& files) {
   return table;
 }
 
-Result<DecoderSpec> qwen3_5_moe_decoder(const HfConfig& files) {
+Result<DecoderSpec> decoder(const HfConfig& files) {
   LK_ASSIGN_OR_RETURN(const Config config, parse(files));
   DecoderSpec spec = attention_moe_decoder(config.common);
   spec.rope = make_rope(config.common.rope, config.rotary);
@@ -219,5 +215,10 @@ Result<DecoderSpec> qwen3_5_moe_decoder(const HfConfig& files) {
   }
   return spec;
 }
+
+}  // namespace
+
+extern constinit const ArchRow kArchQwen35Moe{"qwen3_5_moe", table, decoder};
+extern constinit const ArchRow kArchQwen35MoeText{"qwen3_5_moe_text", table, decoder};
 
 }  // namespace lk

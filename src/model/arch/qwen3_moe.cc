@@ -1,5 +1,3 @@
-#include "model/arch/qwen3_moe.h"
-
 #include "model/arch/attention_moe.h"
 
 namespace lk {
@@ -30,14 +28,6 @@ Result<AttentionMoeConfig> parse(const HfConfig& files) {
 
 }  // namespace
 
-Result<LinearTable> qwen3_moe_table(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_table(config);
-}
-
-Result<DecoderSpec> qwen3_moe_decoder(const HfConfig& files) {
-  LK_ASSIGN_OR_RETURN(const AttentionMoeConfig config, parse(files));
-  return attention_moe_decoder(config);
-}
+extern constinit const ArchRow kArchQwen3Moe = attention_moe_row<parse>("qwen3_moe");
 
 }  // namespace lk

@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "server/api/fields.h"
+#include "server/api/message_roles.h"
 
 namespace lk {
 namespace {
 
 constexpr size_t kTailBytes = 512;
-constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 constexpr std::string_view kTextParts[] = {"text", "input_text", "output_text"};
 // Names that a template's variables cannot take.
 constexpr std::string_view kOwnVariables[] = {"messages", "tools", "add_generation_prompt"};
@@ -40,13 +40,15 @@ ApiResult<OrderedJson> read_tool_calls(const OrderedJson& calls, const std::stri
 }
 
 // A message as templates expect it: content is a string.
-ApiResult<OrderedJson> read_message(const OrderedJson& given, const std::string& name) {
+ApiResult<OrderedJson> read_message(const OrderedJson& given, const std::string& name,
+                                    const ServedModel& served) {
   if (!given.is_object())
     return bad_field(name, "{} must be an object, not {}", name, found_text(given));
   const Fields fields(given, name + ".");
   if (!fields.has("role")) return bad_field(fields.name("role"), "{}.role is missing", name);
   OrderedJson message = given;
   LK_API_ASSIGN_OR_RETURN(const std::string role, fields.string_or("role", ""));
+  LK_API_RETURN_IF_ERROR(check_role(role, fields.name("role"), served));
   if (const OrderedJson* calls = fields.find("tool_calls")) {
     LK_API_ASSIGN_OR_RETURN(message["tool_calls"],
                             read_tool_calls(*calls, fields.name("tool_calls")));
@@ -255,7 +257,8 @@ ApiResult<Conversation> read_conversation(const OrderedJson& body, const ServedM
   Conversation out;
   out.messages = OrderedJson::array();
   for (size_t i = 0; i < messages->size(); ++i) {
-    LK_API_ASSIGN_OR_RETURN(OrderedJson message, read_message((*messages)[i], at("messages", i)));
+    LK_API_ASSIGN_OR_RETURN(OrderedJson message,
+                            read_message((*messages)[i], at("messages", i), served));
     out.messages.push_back(std::move(message));
   }
   fit_roles(out.messages, served);
@@ -271,21 +274,6 @@ ApiResult<Conversation> read_conversation(const OrderedJson& body, const ServedM
     return bad_field("continue_final_message",
                      "continue_final_message and add_generation_prompt exclude each other");
   return out;
-}
-
-// Templates leave out messages of roles that they do not know: nobody would notice.
-static ApiStatus check_odd_roles(const OrderedJson& messages, const std::string& text) {
-  for (const OrderedJson& message : messages) {
-    const auto& role = message["role"].get_ref<const std::string&>();
-    if (holds(kRoles, role)) continue;
-    const auto& content = message["content"].get_ref<const std::string&>();
-    const size_t begin = std::min(content.find_first_not_of(" \t\r\n"), content.size());
-    const size_t end = content.find_last_not_of(" \t\r\n") + 1;
-    if (begin < end && text.find(content.data() + begin, 0, end - begin) == std::string::npos)
-      return bad_field("messages", "messages of role {} are left out by this model's chat template",
-                       found_text(OrderedJson(role)));
-  }
-  return {};
 }
 
 ApiResult<ChatPrompt> encode_conversation(Conversation conversation, const ServedModel& served) {

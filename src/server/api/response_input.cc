@@ -3,13 +3,15 @@
 #include <nlohmann/json.hpp>
 
 #include "server/api/fields.h"
+#include "server/api/message_roles.h"
 
 namespace lk {
 namespace {
 
 class InputReader {
  public:
-  explicit InputReader(const ServedModel& served) : harmony_(speaks_harmony(served)) {}
+  explicit InputReader(const ServedModel& served)
+      : served_(served), harmony_(speaks_harmony(served)) {}
 
   ApiStatus read(const OrderedJson& item, const std::string& name) {
     if (!item.is_object())
@@ -40,6 +42,7 @@ class InputReader {
   ApiStatus read_message(const Fields& fields) {
     LK_API_ASSIGN_OR_RETURN(const std::string role, fields.string_or("role", ""));
     if (role.empty()) return bad_field(fields.name("role"), "{} is missing", fields.name("role"));
+    LK_API_RETURN_IF_ERROR(check_role(role, fields.name("role"), served_));
     LK_API_ASSIGN_OR_RETURN(std::string content, content_of(fields, "content"));
     if (role != "assistant") {
       end_turn();
@@ -112,6 +115,7 @@ class InputReader {
     turn_ = OrderedJson::object();
   }
 
+  const ServedModel& served_;
   bool harmony_;
   OrderedJson messages_ = OrderedJson::array();
   OrderedJson turn_ = OrderedJson::object();  // the model's, not ended yet

@@ -18,6 +18,7 @@ constexpr size_t kMostPipelined = 64 << 10;  // bytes kept of requests that wait
 constexpr size_t kMostUnsent = 256 << 10;    // of answers, before the next request is looked at
 constexpr size_t kMostPaced = 16 << 10;      // of events that wait for a beat
 constexpr std::chrono::seconds kLinger{2};
+constexpr std::string_view kProbe = "HTTP/1.1 ";  // what every answer begins with
 
 // What a client may call its request in our logs.
 bool good_id(const std::string& id) {
@@ -49,12 +50,13 @@ class ConnectionExchange : public Exchange {
     if (connection_ == nullptr || streaming_) return;
     ResponseHead head = response_head(status, content_type);
     head.content_length = body.size();
-    append_head(connection_->out_, head, headers);
+    connection_->write_head(head, headers);
     if (!head_only_) connection_->out_ += body;
     finish(status);
   }
 
   void begin_events() override { streaming_ = true; }
+  bool begun() const { return begun_; }  // its head is written
 
   void write(std::string events) override {
     if (connection_ == nullptr || !streaming_ || events.empty()) return;
@@ -118,8 +120,7 @@ class ConnectionExchange : public Exchange {
     ResponseHead head = response_head(200, "text/event-stream; charset=utf-8");
     head.chunked = !http10_;
     if (http10_) head.keep_alive = false;
-    append_head(connection_->out_, head,
-                {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}});
+    connection_->write_head(head, {{"cache-control", "no-cache"}, {"x-accel-buffering", "no"}});
   }
 
   void append_data(const std::string& data) {
@@ -186,14 +187,8 @@ void Connection::on_readable() {
       error == asio::error::interrupted) {
     return wait_readable();
   }
-  if (error) {
-    // After a half-close the answers that are made already are still sent.
-    if (error == asio::error::eof && exchange_ == nullptr && unsent() > 0 && !lingering_) {
-      close_after_flush_ = peer_done_ = true;
-      return;
-    }
-    return close();
-  }
+  if (error == asio::error::eof && !lingering_) return on_end();
+  if (error) return close();
   if (!lingering_ && !close_after_flush_) {
     parser_.feed({hub_->read_buffer.data(), count});
     process();
@@ -203,6 +198,42 @@ void Connection::on_readable() {
     }
   }
   if (!reading_paused_) wait_readable();
+}
+
+// The client sends no more. It closed the connection, or only its side of it and waits for its
+// answers: that looks the same until something is sent, which a closed socket answers with a reset.
+// So the first bytes of the answer go out now.
+void Connection::on_end() {
+  peer_done_ = true;
+  socket_.async_wait(Socket::wait_error, [self = shared_from_this()](error_code error) {
+    if (!error) self->close();
+  });
+  if (exchange_ != nullptr && !exchange_->begun()) {
+    out_ += kProbe;
+    probed_ = true;
+    send_soon();
+  }
+  process();
+}
+
+// After the client's end: closes once nothing is left to answer.
+void Connection::end_if_answered() {
+  if (!peer_done_ || closed_ || exchange_ != nullptr || close_after_flush_) return;
+  if (unsent() > kMostUnsent) return;  // more requests may wait for these to go out
+  const auto state = parser_.state();
+  if (state == RequestParser::State::kHead || state == RequestParser::State::kBody) {
+    refuse(400, "the connection ended before the request was complete");
+  } else if (unsent() > 0) {
+    close_after_flush_ = true;
+  } else {
+    close();
+  }
+}
+
+void Connection::write_head(const ResponseHead& head, const HttpHeaders& headers) {
+  const size_t begin = out_.size();
+  append_head(out_, head, headers);
+  if (std::exchange(probed_, false)) out_.erase(begin, kProbe.size());
 }
 
 void Connection::process() {
@@ -241,6 +272,7 @@ void Connection::process() {
     begin_exchange(/*body_complete=*/true);
   }
   processing_ = false;
+  end_if_answered();
 }
 
 void Connection::account_body() {
@@ -299,7 +331,7 @@ void Connection::refuse(int status, const std::string& message) {
   head.keep_alive = false;
   const std::string body = error_body({.status = status, .message = message});
   head.content_length = body.size();
-  append_head(out_, head, {});
+  write_head(head, {});
   out_ += body;
   close_after_flush_ = true;
   release_body();

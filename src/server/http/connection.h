@@ -65,6 +65,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void wait_readable();
   void on_readable();
+  void on_end();
+  void end_if_answered();
+  void write_head(const ResponseHead& head, const HttpHeaders& headers);
   void process();
   void begin_exchange(bool body_complete);
   void exchange_done(bool keep_alive);
@@ -96,6 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool lingering_ = false;  // the answer is out; what still comes is thrown away
   bool head_seen_ = false;
   bool peer_done_ = false;  // it sends no more
+  bool probed_ = false;     // the first bytes of the next head are out already
 };
 
 }  // namespace lk

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kBacklog = 4096;
 constexpr std::chrono::milliseconds kSweep{250}, kAcceptPause{50};
+constexpr std::chrono::seconds kTroubleInterval{1};
 
 using Acceptor = asio::basic_socket_acceptor<tcp, asio::io_context::executor_type>;
 
@@ -41,6 +42,7 @@ struct HttpServer::Impl {
       if (error) {
         // No descriptor or buffer is left: asking again at once would only spin.
         ++accept_retries;
+        accept_failed(error);
         retry = loop.after(kAcceptPause, [this] { accept(); });
         return;
       }
@@ -52,8 +54,27 @@ struct HttpServer::Impl {
     });
   }
 
+  void accept_failed(const error_code& error) {
+    const auto now = Connection::Clock::now();
+    last_trouble = now;
+    ++untold;
+    if (trouble && now < last_told + kTroubleInterval) return;
+    trouble = true;
+    last_told = now;
+    tell_trouble(error.message());
+  }
+
+  void tell_trouble(std::string reason) {
+    const uint64_t failed = std::exchange(untold, 0);
+    if (on_trouble) on_trouble({std::move(reason), failed, hub->connections.size()});
+  }
+
   void sweep() {
     const auto now = Connection::Clock::now();
+    if (trouble && now >= last_trouble + kTroubleInterval) {
+      trouble = false;
+      tell_trouble({});
+    }
     const std::vector<std::shared_ptr<Connection>> all(hub->connections.begin(),
                                                        hub->connections.end());
     for (const auto& connection : all) connection->check_deadlines(now);
@@ -64,6 +85,10 @@ struct HttpServer::Impl {
   Acceptor acceptor;
   std::unique_ptr<LoopTimer> retry, sweeper;
   uint64_t accepted = 0, accept_retries = 0;
+  std::function<void(const AcceptTrouble&)> on_trouble;  // may be empty
+  bool trouble = false;                                  // accepting fails
+  uint64_t untold = 0;                                   // failures
+  Connection::Clock::time_point last_trouble, last_told;
 };
 
 HttpServer::HttpServer(IoLoop& loop, HttpOptions options, WantsBody wants_body, Handler handler)
@@ -83,6 +108,10 @@ HttpServer::~HttpServer() {
 
 void HttpServer::on_access(std::function<void(const AccessRecord&)> tell) {
   impl_->hub->on_access = std::move(tell);
+}
+
+void HttpServer::on_accept_trouble(std::function<void(const AcceptTrouble&)> tell) {
+  impl_->on_trouble = std::move(tell);
 }
 
 Status HttpServer::listen() {

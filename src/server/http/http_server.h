@@ -35,6 +35,13 @@ struct HttpCounters {
   uint64_t accept_retries = 0;  // times that no file descriptor was left
 };
 
+// Connections that cannot be taken: told when it begins, then once a second, and when it is over.
+struct AcceptTrouble {
+  std::string reason;   // of the system; empty: connections are taken again
+  uint64_t failed = 0;  // attempts since the last time that it was told
+  size_t connections = 0;
+};
+
 // One request, when its answer is complete or its client has gone (499).
 struct AccessRecord {
   std::string_view id, client, method, path;
@@ -55,6 +62,7 @@ class HttpServer {
   ~HttpServer();
 
   void on_access(std::function<void(const AccessRecord&)> tell);
+  void on_accept_trouble(std::function<void(const AcceptTrouble&)> tell);
 
   // Binds and accepts. Errors: kInvalid with the address and the system's reason.
   Status listen();

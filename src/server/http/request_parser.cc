@@ -29,6 +29,7 @@ class BeastParser final : public http::basic_parser<true> {
   HttpRequest request;
   int version = 11;
   bool head_done = false;
+  int hosts = 0;    // Host headers
   int refused = 0;  // status; set beside an error code
   std::string why;
 
@@ -57,12 +58,26 @@ class BeastParser final : public http::basic_parser<true> {
     if (key == "transfer-encoding" && lower(value) != "chunked") {
       return refuse(501, "the only transfer encoding understood here is chunked", error);
     }
+    if (key == "host") ++hosts;
     std::string& field = request.headers[key];
     if (!field.empty()) field += ", ";
     field.append(value.data(), value.size());
   }
 
-  void on_header_impl(error_code&) override { head_done = true; }
+  void on_header_impl(error_code& error) override {
+    head_done = true;
+    // RFC 9112, 3.2, and RFC 9110, 10.1.1.
+    if (version == 11 && hosts == 0) {
+      return refuse(400, "an HTTP/1.1 request must have a Host header", error);
+    }
+    if (hosts > 1 || request.header("host").find_first_of(" \t,/?#@\\") != std::string::npos) {
+      return refuse(400, "the Host header must be one host, and a port if need be", error);
+    }
+    const std::string expected = request.header("expect");
+    if (version == 11 && !expected.empty() && lower(expected) != "100-continue") {
+      refuse(417, "the only expectation understood here is 100-continue", error);
+    }
+  }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
   std::size_t on_body_impl(string_view body, error_code&) override {
     request.body.append(body.data(), body.size());

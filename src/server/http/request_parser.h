@@ -38,7 +38,7 @@ class RequestParser {
   bool expects_continue() const;
   // Bytes that were fed and belong to the next request, or are not understood yet.
   size_t buffered() const;
-  // With kFailed: 400, 413, 431, 501 or 505, and why.
+  // With kFailed: 400, 413, 417, 431, 501 or 505, and why.
   int error_status() const;
   const std::string& error() const;
 
