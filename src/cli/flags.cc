@@ -153,7 +153,8 @@ void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
   app.add_option(
          "--targets", lora.targets,
          "What it adapts, one or more of: attention, recurrent, experts, shared, latent, router, "
-         "head, embedding, all, or the end of a module's path (q_proj, layers.3.mlp.experts.down_proj)")
+         "head, embedding, all, or the end of a module's path (q_proj, "
+         "layers.3.mlp.experts.down_proj)")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, 10000)
