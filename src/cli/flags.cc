@@ -152,8 +152,9 @@ void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
   lora.targets = {"attention", "experts"};
   app.add_option(
          "--targets", lora.targets,
-         "What it adapts, one or more of: attention, experts, router, head, embedding, all, "
-         "or the end of a module's path (q_proj, layers.3.mlp.experts.down_proj)")
+         "What it adapts, one or more of: attention, recurrent, experts, shared, latent, router, "
+         "head, embedding, all, or the end of a module's path (q_proj, "
+         "layers.3.mlp.experts.down_proj)")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1, 10000)

@@ -22,7 +22,8 @@ std::string formats_and_recipes() {
   text +=
       "The gpt-oss and transformers layouts of mxfp4 quantize experts alone; all others every "
       "linear "
-      "but\nembedding, router and head. Linears in the format already keep their codes. Codes and "
+      "but\nembedding, router, head and those of one row for each head or token. Linears in the "
+      "format already keep their codes. Codes and "
       "scales are\nthose of the tool for a model loaded in float32 (docs/quantize.md).\n"
       "Exit code: 0, 2 if nothing was written (the sentence says why), 130 if it was interrupted.";
   return text;

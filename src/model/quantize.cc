@@ -98,8 +98,9 @@ Status write_configs(const std::string& in, const std::string& out, const Target
   config.erase("compression_config");
   config["quantization_config"] = target.tool->config(target, names);
   if (target.tool->hf_quant_config) {
-    LK_RETURN_IF_ERROR(write_text_file(out + "/hf_quant_config.json",
-                                       json_file_text(target.tool->hf_quant_config(target, names))));
+    LK_RETURN_IF_ERROR(
+        write_text_file(out + "/hf_quant_config.json",
+                        json_file_text(target.tool->hf_quant_config(target, names))));
   }
   return write_text_file(out + "/config.json", json_file_text(config));
 }

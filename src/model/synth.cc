@@ -86,8 +86,7 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
     LK_RETURN_IF_ERROR(
         write_text_file(folder + "/hf_quant_config.json", files.hf_quant_config->dump(1) + "\n"));
   }
-  LK_RETURN_IF_ERROR(
-      write_text_file(folder + "/tokenizer.json", tokenizer + "\n"));
+  LK_RETURN_IF_ERROR(write_text_file(folder + "/tokenizer.json", tokenizer + "\n"));
   LK_RETURN_IF_ERROR(
       write_text_file(folder + "/chat_template.jinja",
                       "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + "

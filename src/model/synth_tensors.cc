@@ -74,8 +74,8 @@ class TensorList {
     if (format == &kFormatMxfp4) {
       add_mxfp4(spec, path, deviation);
     } else if (format == &kFormatFp8Block) {
-      tensors.push_back({.name = path + ".weight", .dtype = DType::kF8E4M3, .shape = {out, in},
-                         .bytes = true});
+      tensors.push_back(
+          {.name = path + ".weight", .dtype = DType::kF8E4M3, .shape = {out, in}, .bytes = true});
       const float scale = deviation / kE4m3Deviation;
       tensors.push_back({path + ".weight_scale_inv", DType::kBF16,
                          Shape{(out + 127) / 128, (in + 127) / 128}, 0.1f * scale, scale});
@@ -91,20 +91,19 @@ class TensorList {
 
   void add_mxfp4(const LinearSpec& spec, const std::string& path, float deviation) {
     // Scales of 2^-8 to 2^-5 around 1/sqrt(in) keep activations near one.
-    const int scale = 127 + static_cast<int>(std::lround(std::log2(deviation / kE2m1Deviation))) - 2;
+    const int scale =
+        127 + static_cast<int>(std::lround(std::log2(deviation / kE2m1Deviation))) - 2;
     const int64_t experts = spec.experts, groups = spec.in / 32;
-    tensors.push_back(
-        {path + "_blocks", DType::kU8, {experts, spec.out, groups, 16}, 0, 0, true});
+    tensors.push_back({path + "_blocks", DType::kU8, {experts, spec.out, groups, 16}, 0, 0, true});
     tensors.push_back(
         {path + "_scales", DType::kU8, {experts, spec.out, groups}, 0, 0, false, scale});
-    if (spec.bias)
-      tensors.push_back({path + "_bias", DType::kBF16, {experts, spec.out}, 0.02f});
+    if (spec.bias) tensors.push_back({path + "_bias", DType::kBF16, {experts, spec.out}, 0.02f});
   }
 
   void add_nvfp4(const std::string& path, int64_t out, int64_t in, float deviation) {
     tensors.push_back({path + ".weight", DType::kU8, {out, in / 2}, 0, 0, true});
-    tensors.push_back({path + ".weight_scale", DType::kF8E4M3, {out, in / 16}, 0, 0, false,
-                       kE4m3One});
+    tensors.push_back(
+        {path + ".weight_scale", DType::kF8E4M3, {out, in / 16}, 0, 0, false, kE4m3One});
     tensors.push_back({path + ".weight_scale_2", DType::kF32, Shape{}, 0,
                        deviation / (kE2m1Deviation * kScaleMean)});
     tensors.push_back({path + ".input_scale", DType::kF32, Shape{}, 0, 4.0f / (6 * 448)});

@@ -33,7 +33,7 @@ struct Encoder {
 // Which linears a tool quantizes; what is left out stays plain.
 enum class Scope : uint8_t {
   kExperts,
-  kLinears,  // all but embedding, router and head
+  kLinears,  // all that quantizers_take (checkpoint/linear_table.h)
 };
 
 // How the experts of a linear lie in the file.

@@ -294,8 +294,7 @@ TEST(QuantizedBases, M08_EveryArchitectureStartsWithLoraOn) {
   Json config = *read_json_file(whole + "/config.json");
   config["text_config"]["quantization_config"] = config["quantization_config"];
   text.write("config.json", config["text_config"].dump());
-  std::filesystem::create_symlink(whole + "/model.safetensors",
-                                  text.path() + "/model.safetensors");
+  std::filesystem::create_symlink(whole + "/model.safetensors", text.path() + "/model.safetensors");
   const std::map<std::string_view, std::string> models = {
       {"gpt_oss", model_folder()},
       {"qwen3_moe", small_model("qwen3_moe").folder},

@@ -56,8 +56,8 @@ const TensorView* golden_of(const SafetensorsFile& file, const LinearSpec& spec)
 float delta(const LoraPair& pair, const LinearSpec& spec, int64_t row, int64_t col) {
   double sum = 0;
   for (int k = 0; k < pair.rank; ++k)
-    sum += double{bf16_to_f32(pair.b[row * pair.rank + k])} *
-           bf16_to_f32(pair.a[k * spec.in + col]);
+    sum +=
+        double{bf16_to_f32(pair.b[row * pair.rank + k])} * bf16_to_f32(pair.a[k * spec.in + col]);
   return static_cast<float>(pair.scale * sum);
 }
 

@@ -166,8 +166,8 @@ TEST(NemotronHLayout, PublishedReleases) {
     SCOPED_TRACE(release.tensors);
     const auto tensors = tensors_of(release.form);
     EXPECT_EQ(tensors.size(), release.tensors);
-    const auto checkpoint = Checkpoint::from_headers({header_of(tensors)},
-                                                     files_of(published_config(), release.form));
+    const auto checkpoint =
+        Checkpoint::from_headers({header_of(tensors)}, files_of(published_config(), release.form));
     ASSERT_TRUE(checkpoint) << checkpoint.error().message;
     EXPECT_EQ(checkpoint->total_bytes(), release.bytes);
     const auto table = (*find_arch("nemotron_h"))->table(checkpoint->config());
@@ -183,7 +183,9 @@ TEST(NemotronHLayout, PublishedReleases) {
                           spec.stage == Stage::kSharedUp || spec.stage == Stage::kSharedDown;
       const bool quantized = expert || (mamba && !is_plain_mamba(spec.layer));
       const bool wide = spec.stage == Stage::kRouter && release.format != &kFormatBF16;
-      EXPECT_EQ(linear.format, quantized ? release.format : wide ? &kFormatF32 : &kFormatBF16)
+      EXPECT_EQ(linear.format, quantized ? release.format
+                               : wide    ? &kFormatF32
+                                         : &kFormatBF16)
           << spec.path();
     }
   }
@@ -221,8 +223,8 @@ TEST(NemotronHLayout, OtherSpellingsAndSizes) {
   Json config = published_config();
   config.erase("hybrid_override_pattern");
   config.erase("num_hidden_layers");
-  config["layers_block_type"] = {"mamba", "moe", "attention", "linear_attention", "moe",
-                                 "full_attention"};
+  config["layers_block_type"] = {"mamba", "moe",           "attention", "linear_attention",
+                                 "moe",   "full_attention"};
   config["time_step_limit"] = {0.25, std::numeric_limits<double>::infinity()};
   config["moe_latent_size"] = 1024;
   config["n_group"] = 8;

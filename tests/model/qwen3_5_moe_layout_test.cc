@@ -1,6 +1,6 @@
-// The published Qwen3.6-35B-A3B, BF16 and FP8, by its headers alone, as the whole that also sees and
-// as a text model. The lists here are written from the published layout and share nothing with the
-// loader.
+// The published Qwen3.6-35B-A3B, BF16 and FP8, by its headers alone, as the whole that also sees
+// and as a text model. The lists here are written from the published layout and share nothing with
+// the loader.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -238,22 +238,20 @@ TEST(Qwen35MoeLayout, Bf16Release) {
 TEST(Qwen35MoeLayout, Fp8Release) {
   const auto tensors = whole(/*fp8=*/true);
   EXPECT_EQ(tensors.size(), 64'196u);
-  match(tensors, fp8_config(),
-        [](const Checkpoint&, const StoredModel& model, const DecoderSpec&) {
-          int64_t quantized = 0, text_bytes = 0;
-          for (const StoredLinear& linear : model.linears) {
-            const bool is = linear.format == &kFormatFp8Block;
-            EXPECT_EQ(is, quantizers_take(linear.spec->stage)) << linear.spec->path();
-            for (const StoredTensor& tensor : linear.tensors) {
-              quantized += is && tensor.role == TensorRole::kCodes;
-              text_bytes += static_cast<int64_t>(tensor.view.bytes());
-            }
-          }
-          for (const TensorView& view : model.plain)
-            text_bytes += static_cast<int64_t>(view.bytes());
-          EXPECT_EQ(quantized, 30'720 + 250);
-          EXPECT_EQ(text_bytes, 35'707'978'496);
-        });
+  match(tensors, fp8_config(), [](const Checkpoint&, const StoredModel& model, const DecoderSpec&) {
+    int64_t quantized = 0, text_bytes = 0;
+    for (const StoredLinear& linear : model.linears) {
+      const bool is = linear.format == &kFormatFp8Block;
+      EXPECT_EQ(is, quantizers_take(linear.spec->stage)) << linear.spec->path();
+      for (const StoredTensor& tensor : linear.tensors) {
+        quantized += is && tensor.role == TensorRole::kCodes;
+        text_bytes += static_cast<int64_t>(tensor.view.bytes());
+      }
+    }
+    for (const TensorView& view : model.plain) text_bytes += static_cast<int64_t>(view.bytes());
+    EXPECT_EQ(quantized, 30'720 + 250);
+    EXPECT_EQ(text_bytes, 35'707'978'496);
+  });
 }
 
 // As the text class of Transformers saves it, and with experts apart.

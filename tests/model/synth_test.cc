@@ -55,9 +55,9 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
     size_t bytes;
   };
   // Of Qwen3.6 the text part.
-  for (const Row& row : {Row{"gpt-oss-20b", 13'761'264'768}, Row{"gpt-oss-120b", 65'248'815'744},
-                         Row{"qwen3.6-35b-a3b-fp8", 35'707'978'496},
-                         Row{"nemotron-3-nano-nvfp4", 19'339'781'632}}) {
+  for (const Row& row :
+       {Row{"gpt-oss-20b", 13'761'264'768}, Row{"gpt-oss-120b", 65'248'815'744},
+        Row{"qwen3.6-35b-a3b-fp8", 35'707'978'496}, Row{"nemotron-3-nano-nvfp4", 19'339'781'632}}) {
     for (const int layers : {0, 6}) {
       SCOPED_TRACE(fmt::format("{} {}", row.preset, layers));
       const auto model = synth_model(row.preset, layers);
