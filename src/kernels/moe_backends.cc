@@ -128,8 +128,8 @@ std::string why_not(const MoeBackend& row, const MoeBackend& chosen, const MoeNe
 std::string all_reasons(std::span<const MoeVerdict> verdicts) {
   std::string reasons;
   for (const MoeVerdict& verdict : verdicts) {
-    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : "; ", verdict.backend->name,
-                           verdict.reason);
+    reasons +=
+        fmt::format("{}{} {}", reasons.empty() ? "" : "; ", verdict.backend->name, verdict.reason);
   }
   return reasons;
 }
