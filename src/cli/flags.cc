@@ -121,7 +121,9 @@ void add_run(CLI::App& app, RunOptions& run) {
 }
 
 void add_synth(CLI::App& app, SynthCommandOptions& synth) {
-  app.add_option("PRESET", synth.preset, "One of " + synth_presets())->required();
+  app.add_option("PRESET", synth.preset,
+                 "One of " + synth_presets() + "; or a folder with a config.json")
+      ->required();
   app.add_option("FOLDER", synth.folder, "Where to write it")->required();
   app.add_option("--layers", synth.layers, "Keep this many layers; default: all")
       ->check(CLI::Range(0, kLargestCount));

@@ -13,7 +13,7 @@
 namespace lk {
 
 struct SynthOptions {
-  std::string preset;  // a published model: names in synth_presets() of synth_presets.h
+  std::string preset;  // a published model (synth_presets()) or a folder with a config.json
   int layers = 0;      // keep this many layers; 0: all
   uint64_t seed = 0;
   // 0: tokens spread evenly over the experts. Otherwise the expert at place k of a random order of

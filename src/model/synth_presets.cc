@@ -1,5 +1,8 @@
 #include "model/synth_presets.h"
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "model/archs.h"
@@ -68,13 +71,50 @@ constexpr const char* kNemotronNano = R"({"architectures": ["NemotronHForCausalL
 constexpr const char* kNemotronGeneration = R"({"bos_token_id": 1, "do_sample": true,
  "eos_token_id": [2, 11], "pad_token_id": 0})";
 
+#define LK_QWEN3(quantization)                                                                                   \
+  R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "attention_bias": false,)"            \
+  R"( "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,)"               \
+  R"( "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 40960,)"  \
+  R"( "mlp_only_layers": [], "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,)"  \
+  R"( "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,)"         \
+  R"( "rms_norm_eps": 1e-06, "rope_theta": 1000000, "tie_word_embeddings": false, "use_sliding_window": false,)" \
+  R"( "vocab_size": 151936)" quantization "}"
+constexpr const char* kQwen3Generation = R"({"bos_token_id": 151643, "do_sample": true,
+ "eos_token_id": [151645, 151643], "pad_token_id": 151643, "temperature": 0.6, "top_k": 20, "top_p": 0.95})";
+
+constexpr const char* kOlmoe = R"({"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe",
+ "attention_bias": false, "clip_qkv": null, "eos_token_id": 50279, "hidden_act": "silu",
+ "hidden_size": 2048, "intermediate_size": 1024, "max_position_embeddings": 4096,
+ "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8,
+ "num_hidden_layers": 16, "num_key_value_heads": 16, "pad_token_id": 1, "rms_norm_eps": 1e-05,
+ "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 50304})";
+constexpr const char* kOlmoeGeneration = R"({"eos_token_id": 50279, "pad_token_id": 1})";
+
+constexpr const char* kMixtral =
+    R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+ "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+ "intermediate_size": 14336, "max_position_embeddings": 32768, "num_attention_heads": 32,
+ "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
+ "num_local_experts": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+ "tie_word_embeddings": false, "vocab_size": 32000})";
+constexpr const char* kMixtralGeneration = R"({"bos_token_id": 1, "eos_token_id": 2})";
+
 constexpr Preset kPresets[] = {
     {"gpt-oss-20b", LK_GPT_OSS("24", "32"), kGptOssGeneration},
     {"gpt-oss-120b", LK_GPT_OSS("36", "128"), kGptOssGeneration},
     {"qwen3.6-35b-a3b-fp8", kQwen36, kQwen36Generation},
-    {"nemotron-3-nano-nvfp4", kNemotronNano, kNemotronGeneration},
+    {"nemotron-3-nano-30b-a3b-nvfp4", kNemotronNano, kNemotronGeneration},
+    {"qwen3-30b-a3b", LK_QWEN3(""), kQwen3Generation},
+    {"qwen3-30b-a3b-fp8",
+     LK_QWEN3(
+         R"(, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",)"
+         R"( "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.*.mlp.gate"]})"),
+     kQwen3Generation},
+    {"olmoe-1b-7b", kOlmoe, kOlmoeGeneration},
+    {"mixtral-8x7b", kMixtral, kMixtralGeneration},
 };
 #undef LK_GPT_OSS
+#undef LK_QWEN3
 
 // The recipe of the published NVFP4 files, which stands beside config.json: attention stays plain,
 // and so does the Mamba layer before it.
@@ -107,30 +147,71 @@ std::string synth_presets() {
   return names;
 }
 
-Result<SynthModel> synth_model(const std::string& name, int layers) {
-  const Preset* preset = nullptr;
-  for (const Preset& p : kPresets) {
-    if (p.name == name) preset = &p;
+namespace {
+
+std::string lower(std::string_view name) {
+  std::string text(name);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+Result<HfConfig> preset_files(const std::string& name) {
+  for (const Preset& preset : kPresets) {
+    if (preset.name != lower(name)) continue;
+    LK_ASSIGN_OR_RETURN(Json config, parse_json(preset.config, "preset config"));
+    LK_ASSIGN_OR_RETURN(Json generation,
+                        parse_json(preset.generation_config, "preset generation config"));
+    HfConfig files;
+    if (config.contains("hybrid_override_pattern")) {
+      const std::string pattern = config["hybrid_override_pattern"];
+      files.hf_quant_config =
+          std::make_shared<const Json>(nemotron_recipe(pattern, pattern.size()));
+    }
+    files.config = std::make_shared<const Json>(std::move(config));
+    files.generation_config = std::make_shared<const Json>(std::move(generation));
+    return files;
   }
-  if (!preset) return invalid("there is no preset '{}'; known are {}", name, synth_presets());
-  LK_ASSIGN_OR_RETURN(Json config, parse_json(preset->config, "preset config"));
-  LK_ASSIGN_OR_RETURN(Json generation,
-                      parse_json(preset->generation_config, "preset generation config"));
-  Json& text = config.contains("text_config") ? config["text_config"] : config;
-  const int all = text["num_hidden_layers"];
-  if (layers < 0 || layers > all)
-    return invalid("{} has {} layers, not {}", preset->name, all, layers);
-  if (layers == 0) layers = all;
-  text["num_hidden_layers"] = layers;
-  SynthModel model;
-  if (text.contains("hybrid_override_pattern")) {
+  return invalid("there is no preset '{}', and no folder with a config.json; presets are {}", name,
+                 synth_presets());
+}
+
+// Keeps the first `layers` in every field that goes layer by layer.
+void cut_layers(Json& text, size_t layers) {
+  if (text.contains("num_hidden_layers")) text["num_hidden_layers"] = layers;
+  for (const char* key : {"layer_types", "layers_block_type"}) {
+    if (!text.contains(key) || !text[key].is_array() || text[key].size() < layers) continue;
+    text[key].erase(text[key].begin() + static_cast<int64_t>(layers), text[key].end());
+  }
+  if (text.contains("hybrid_override_pattern") && text["hybrid_override_pattern"].is_string()) {
     const std::string pattern = text["hybrid_override_pattern"];
     text["hybrid_override_pattern"] = pattern.substr(0, layers);
-    model.files.hf_quant_config = std::make_shared<const Json>(nemotron_recipe(pattern, layers));
   }
-  model.files.config = std::make_shared<const Json>(std::move(config));
-  model.files.generation_config = std::make_shared<const Json>(std::move(generation));
+}
+
+int layer_count(const LinearTable& table) {
+  int layers = 0;
+  for (const LinearSpec& spec : table.linears) layers = std::max(layers, spec.layer + 1);
+  return layers;
+}
+
+}  // namespace
+
+Result<SynthModel> synth_model(const std::string& name, int layers) {
+  SynthModel model;
+  std::error_code unreadable;
+  if (std::filesystem::is_regular_file(name + "/config.json", unreadable)) {
+    LK_ASSIGN_OR_RETURN(model.files, HfConfig::read(name));
+  } else {
+    LK_ASSIGN_OR_RETURN(model.files, preset_files(name));
+  }
   LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(model.files.model_type()));
+  LK_ASSIGN_OR_RETURN(model.table, row->table(model.files));
+  if (layers == 0) return model;
+  const int all = layer_count(model.table);
+  if (layers < 0 || layers > all) return invalid("{} has {} layers, not {}", name, all, layers);
+  Json config = *model.files.config;
+  cut_layers(config.contains("text_config") ? config["text_config"] : config, layers);
+  model.files.config = std::make_shared<const Json>(std::move(config));
   LK_ASSIGN_OR_RETURN(model.table, row->table(model.files));
   return model;
 }

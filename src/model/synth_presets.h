@@ -21,8 +21,10 @@ struct SynthModel {
   LinearTable table;
 };
 
-// `layers` 0: all. Errors: an unknown name, more layers than there are.
-Result<SynthModel> synth_model(const std::string& preset, int layers);
+// `name`: of a preset (in any case), or a folder whose config.json (and hf_quant_config.json) say
+// what to imitate. `layers` 0: all. Errors: an unknown name, a config that no architecture takes,
+// more layers than there are.
+Result<SynthModel> synth_model(const std::string& name, int layers);
 
 // `router_skew` as in SynthOptions. Errors: kUnsupported where no bias could skew the router.
 Result<std::vector<SynthTensor>> synth_tensors(const SynthModel& model, double router_skew);

@@ -191,7 +191,7 @@ void MoeForms::agrees_with_plain_loops(bool gated) {
 
 TEST_P(MoeForms, AgreesWithPlainLoops) { agrees_with_plain_loops(true); }
 
-TEST_P(MoeForms, UngatedExpertsAgreeWithPlainLoops) { agrees_with_plain_loops(false); }
+TEST_P(MoeForms, L03_UngatedExpertsAgreeWithPlainLoops) { agrees_with_plain_loops(false); }
 
 // With all codes and biases of the base zero the output is the adapters' alone: seam 1 reads x,
 // seam 2 reads g, and neither may be rounded.

@@ -133,7 +133,7 @@ struct SharedShape {
 };
 const SharedShape kShared[] = {{64, 64}, {96, 160}, {128, 17}, {160, 96}};
 
-TEST_P(Stages, SharedExpert) {
+TEST_P(Stages, M07_SharedExpert) {
   Rng rng(42);
   for (const Format* format : all_formats()) {
     double sum = 0;

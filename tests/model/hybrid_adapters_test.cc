@@ -93,7 +93,7 @@ void check(const std::string& folder, const LinearTable& table, bool whole,
   EXPECT_EQ((*adapter)->modules.size() == adaptable, whole);
 }
 
-TEST(HybridAdapters, DeltaIsPefts) {
+TEST(HybridAdapters, B08_DeltaIsPefts) {
   check("qwen3_5-everything", qwen(), /*whole=*/true, 2e-3f);
   check("qwen3_5-all-linear", qwen(), /*whole=*/false);
   check("nemotron_h-everything", nemotron("8"), /*whole=*/false);  // PEFT refuses out_proj

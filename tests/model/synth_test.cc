@@ -50,6 +50,11 @@ struct Made {
 
 // Every preset in its published layout, whole and cut off: the loader accounts for each tensor.
 TEST(SynthModel, PresetsHaveThePublishedLayout) {
+  // Every weight but embedding, head, norms and routers in one byte; a scale of two for each block.
+  constexpr size_t kQwen3Plain =
+      2 * size_t{311'164'928} + 2048 + 48 * (2 * size_t{2048} + 2 * 128 + 128 * 2048);
+  constexpr size_t kQwen3Codes = 30'532'122'624 - kQwen3Plain;
+  constexpr size_t kQwen3Fp8Bytes = 2 * kQwen3Plain + kQwen3Codes + 2 * (kQwen3Codes / (128 * 128));
   struct Row {
     const char* preset;
     size_t bytes;
@@ -57,7 +62,11 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
   // Of Qwen3.6 the text part.
   for (const Row& row :
        {Row{"gpt-oss-20b", 13'761'264'768}, Row{"gpt-oss-120b", 65'248'815'744},
-        Row{"qwen3.6-35b-a3b-fp8", 35'707'978'496}, Row{"nemotron-3-nano-nvfp4", 19'339'781'632}}) {
+        Row{"Qwen3.6-35B-A3B-FP8", 35'707'978'496},
+        Row{"nemotron-3-nano-30b-a3b-nvfp4", 19'339'781'632},
+        Row{"qwen3-30b-a3b", 2 * size_t{30'532'122'624}}, Row{"qwen3-30b-a3b-fp8", kQwen3Fp8Bytes},
+        Row{"olmoe-1b-7b", 2 * size_t{6'919'161'856}},
+        Row{"mixtral-8x7b", 2 * size_t{46'702'792'704}}}) {
     for (const int layers : {0, 6}) {
       SCOPED_TRACE(fmt::format("{} {}", row.preset, layers));
       const auto model = synth_model(row.preset, layers);
@@ -79,6 +88,11 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
   }
   EXPECT_ERROR(synth_model("gpt-oss-20b", 25), "gpt-oss-20b has 24 layers, not 25");
   EXPECT_ERROR(synth_model("gpt-oss", 0), "there is no preset 'gpt-oss'");
+  // What a folder's own files say.
+  const auto like = synth_model(hybrid_model("tiny-nemotron-nvfp4").folder, 6);
+  ASSERT_TRUE(like) << like.error().message;
+  EXPECT_TRUE(synth_tensors(*like, 0));
+  EXPECT_ERROR(synth_model(hybrid_model("tiny-nemotron-nvfp4").folder, 99), "layers, not 99");
   EXPECT_ERROR(synth_tensors(*synth_model("qwen3.6-35b-a3b-fp8", 4), 1.0), "no bias");
 }
 
