@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -118,9 +119,9 @@ constexpr Preset kPresets[] = {
 
 // The recipe of the published NVFP4 files, which stands beside config.json: attention stays plain,
 // and so does the Mamba layer before it.
-Json nemotron_recipe(const std::string& all_layers, size_t layers) {
+Json nemotron_recipe(const std::string& all_layers) {
   Json excluded = Json::array({"lm_head"});
-  for (size_t i = 0; i < layers; ++i) {
+  for (size_t i = 0; i < all_layers.size(); ++i) {
     const auto exclude = [&](std::initializer_list<const char*> names) {
       for (const char* name : names)
         excluded.push_back(fmt::format("backbone.layers.{}.mixer.{}", i, name));
@@ -164,8 +165,7 @@ Result<HfConfig> preset_files(const std::string& name) {
     HfConfig files;
     if (config.contains("hybrid_override_pattern")) {
       const std::string pattern = config["hybrid_override_pattern"];
-      files.hf_quant_config =
-          std::make_shared<const Json>(nemotron_recipe(pattern, pattern.size()));
+      files.hf_quant_config = std::make_shared<const Json>(nemotron_recipe(pattern));
     }
     files.config = std::make_shared<const Json>(std::move(config));
     files.generation_config = std::make_shared<const Json>(std::move(generation));
@@ -185,6 +185,21 @@ void cut_layers(Json& text, size_t layers) {
   if (text.contains("hybrid_override_pattern") && text["hybrid_override_pattern"].is_string()) {
     const std::string pattern = text["hybrid_override_pattern"];
     text["hybrid_override_pattern"] = pattern.substr(0, layers);
+  }
+}
+
+// Drops names of modules in layers that are not kept, wherever a recipe lists them.
+void cut_names(Json& json, int layers) {
+  const auto gone = [layers](const Json& name) {
+    constexpr std::string_view kLayers = "layers.";
+    if (!name.is_string()) return false;
+    const std::string& text = name.get_ref<const std::string&>();
+    const size_t at = text.find(kLayers);
+    return at != text.npos && std::atoi(text.c_str() + at + kLayers.size()) >= layers;
+  };
+  if (json.is_array()) json.erase(std::remove_if(json.begin(), json.end(), gone), json.end());
+  if (json.is_structured()) {
+    for (Json& member : json) cut_names(member, layers);
   }
 }
 
@@ -211,6 +226,12 @@ Result<SynthModel> synth_model(const std::string& name, int layers) {
   if (layers < 0 || layers > all) return invalid("{} has {} layers, not {}", name, all, layers);
   Json config = *model.files.config;
   cut_layers(config.contains("text_config") ? config["text_config"] : config, layers);
+  cut_names(config, layers);
+  if (model.files.hf_quant_config) {
+    Json recipe = *model.files.hf_quant_config;
+    cut_names(recipe, layers);
+    model.files.hf_quant_config = std::make_shared<const Json>(std::move(recipe));
+  }
   model.files.config = std::make_shared<const Json>(std::move(config));
   LK_ASSIGN_OR_RETURN(model.table, row->table(model.files));
   return model;
