@@ -5,12 +5,20 @@
 
 #include <map>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "engine/engine.h"
 #include "tests/engine/fake_model.h"
 
 namespace lk {
+
+inline std::vector<int32_t> random_tokens(std::mt19937& rng, int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(rng() % (FakeModel::kVocab - 1)));
+  return tokens;
+}
 
 struct Collected {
   std::vector<int32_t> tokens;

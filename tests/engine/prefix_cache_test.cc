@@ -11,13 +11,6 @@
 namespace lk {
 namespace {
 
-std::vector<int32_t> random_tokens(std::mt19937& rng, int count) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i)
-    tokens.push_back(static_cast<int32_t>(rng() % (FakeModel::kVocab - 1)));
-  return tokens;
-}
-
 TEST(PrefixIndex, ForgetsTheOldestIdleBlock) {
   std::mt19937 rng(3);
   PrefixIndex index(50);

@@ -9,11 +9,14 @@
 #include "quant/detect.h"
 #include "quant/formats.h"
 #include "tests/checkpoint/safetensors_writer.h"
+#include "tests/model/layout_check.h"
 
 namespace lk {
 namespace {
 
+using test::files_of;
 using test::header_of;
+using test::parameters;
 using test::WrittenTensor;
 
 struct Published {
@@ -103,12 +106,6 @@ std::vector<WrittenTensor> tensors_of(const Published& m, Form form) {
   return tensors;
 }
 
-HfConfig files_of(Json config) {
-  HfConfig files;
-  files.config = std::make_shared<const Json>(std::move(config));
-  return files;
-}
-
 Json config_of(const Published& m, Form form) {
   Json config = *parse_json(m.config, "config.json");
   if (form == Form::kFp8) {
@@ -122,18 +119,6 @@ Json config_of(const Published& m, Form form) {
     }
   }
   return config;
-}
-
-// Parameters of linears and norms; scales do not count.
-int64_t parameters(const StoredModel& model) {
-  int64_t sum = 0;
-  for (const StoredLinear& linear : model.linears) {
-    for (const auto& parts : linear.experts) {
-      for (const StoredMatrix& matrix : parts) sum += matrix.rows * matrix.cols;
-    }
-  }
-  for (const TensorView& tensor : model.plain) sum += tensor.elements();
-  return sum;
 }
 
 void check(const Published& m, Form form) {

@@ -8,11 +8,14 @@
 #include "quant/detect.h"
 #include "quant/formats.h"
 #include "tests/checkpoint/safetensors_writer.h"
+#include "tests/model/layout_check.h"
 
 namespace lk {
 namespace {
 
+using test::files_of;
 using test::header_of;
+using test::parameters;
 using test::WrittenTensor;
 
 const std::string kTinyModel = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
@@ -91,24 +94,6 @@ Json published_config(int layers, int experts) {
     config["layer_types"].push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
   }
   return config;
-}
-
-HfConfig files_of(Json config) {
-  HfConfig files;
-  files.config = std::make_shared<const Json>(std::move(config));
-  return files;
-}
-
-int64_t parameters(const StoredModel& model) {
-  int64_t sum = 0;
-  for (const StoredLinear& linear : model.linears) {
-    for (const auto& parts : linear.experts) {
-      for (const StoredMatrix& matrix : parts) sum += matrix.rows * matrix.cols;
-    }
-    if (!linear.bias.shape.empty()) sum += linear.bias.elements();
-  }
-  for (const TensorView& tensor : model.plain) sum += tensor.elements();
-  return sum;
 }
 
 struct Published {

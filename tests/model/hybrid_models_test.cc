@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
-#include <map>
 
 #include "kernels/reference/primitives.h"
 #include "kernels/reference/recurrent.h"
+#include "tests/model/agreement.h"
 #include "tests/model/harness.h"
 #include "tests/model/passing_kernels.h"
 
@@ -19,93 +18,20 @@ const std::string kQwen = "tiny-qwen3.6-fp8", kNemotron = "tiny-nemotron-nvfp4";
 
 class HybridModel : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    fixture_ = hybrid_model(GetParam());
-    cases_ = reference_cases(fixture_);
-    sequences_ = sequences_of(cases_, fixture_);
-    ASSERT_EQ(cases_.size(), 25u);
-  }
+  void SetUp() override { ASSERT_EQ(model_.cases().size(), 25u); }
 
-  std::unique_ptr<Model> load(const LoadHooks& hooks) const {
-    auto model = load_model(hooks, fixture_);
-    bind_all(*model, fixture_);
-    return model;
-  }
-  Deviation deviation_of(Model& model, const RunOptions& options = {.seed = 3, .steps = 5}) const {
-    return deviation(cases_, run(model, sequences_, options), model.info().vocab);
-  }
-  // Of all cases on the reference kernels, computed once.
-  const std::vector<SequenceRun>& reference_runs() const {
-    static std::map<std::string, std::vector<SequenceRun>> runs;
-    std::vector<SequenceRun>& mine = runs[GetParam()];
-    if (mine.empty()) mine = run(*load({}), sequences_, {.seed = 4, .steps = 3});
-    return mine;
-  }
-  // The first cases of the base and of each adapter, on the fastest kernels.
-  void keep_some_cases(size_t of_each) {
-    std::vector<ReferenceCase> some;
-    for (const ReferenceCase& c : cases_) {
-      const auto same = [&](const ReferenceCase& other) { return other.adapter == c.adapter; };
-      if (std::count_if(some.begin(), some.end(), same) < static_cast<int64_t>(of_each))
-        some.push_back(c);
-    }
-    cases_ = std::move(some);
-    sequences_ = sequences_of(cases_, fixture_);
-  }
-
-  Fixture fixture_;
-  std::vector<ReferenceCase> cases_;
-  std::vector<Sequence> sequences_;
+  Fixture fixture_ = hybrid_model(GetParam());
+  Agreement model_{fixture_};
 };
 
-TEST_P(HybridModel, AgreesWithTransformers) {
-  const std::vector<SequenceRun>& runs = reference_runs();
-  const int vocab = static_cast<int>(runs[0].logits.size() / sequences_[0].tokens.size());
-  const Deviation exact = deviation(cases_, runs, vocab);
-  fmt::print("{}, reference: {}\n", GetParam(), exact.text());
-  EXPECT_LE(exact.largest(), 1e-3);
-  for (size_t i = 0; i < cases_.size(); ++i)
-    EXPECT_EQ(first_greedy_difference(cases_[i], runs[i], vocab, 0.01), -1) << i;
-  for (const std::string& row : fast_rows()) {
-    const auto model = load({.kernels = row, .kv_type = KvType::kBF16});
-    const Deviation free = deviation_of(*model);
-    const Deviation forced = deviation_of(*model, {.seed = 5, .steps = 2, .forced = &runs});
-    fmt::print("{}, {}: {}; experts replayed: {}\n", GetParam(), row, free.text(), forced.text());
-    EXPECT_LE(forced.largest(), 0.25);
-    // A row that rounds activations to bfloat16 runs by name only, and may be further off.
-    if (row == "avx512bf16") continue;
-    EXPECT_LE(free.mean(), 0.01);
-    EXPECT_LE(free.quantile(0.99), 0.1);
-  }
-}
+TEST_P(HybridModel, AgreesWithTransformers) { model_.expect_agrees(); }
 
-TEST_P(HybridModel, RoundedActivationsStayNear) {
-  const std::vector<SequenceRun>& runs = reference_runs();
-  for (const std::string& row : fast_rows()) {
-    const auto model = load({.kernels = row,
-                             .kv_type = KvType::kBF16,
-                             .moe = {.backend = "", .activations = ActivationPrecision::k8Bit}});
-    const Deviation forced = deviation_of(*model, {.seed = 5, .steps = 2, .forced = &runs});
-    fmt::print("{}, {}, 8-bit activations, experts replayed: {}\n", GetParam(), row, forced.text());
-    if (row == "avx512bf16") continue;  // rounds what lies between the experts as well
-    EXPECT_LE(forced.mean(), 0.03);
-    EXPECT_LE(forced.quantile(0.99), 0.3);
-    EXPECT_LE(forced.largest(), 0.5);
-    EXPECT_GT(forced.mean(), 1e-4) << "nothing was rounded";
-  }
-}
+TEST_P(HybridModel, RoundedActivationsStayNear) { model_.expect_rounded_activations_stay_near(); }
 
 TEST_P(HybridModel, SameBitsAloneAndInChunks) {
   for (const std::string& row : every_row()) {
-    if (row == "reference") keep_some_cases(2);  // slow
-    const auto model = load({.kernels = row, .kv_type = KvType::kBF16});
-    const auto together = run(*model, sequences_, {.seed = 6, .steps = 6});
-    for (size_t i = 0; i < sequences_.size(); i += 3) {
-      const auto alone = run(*model, {sequences_[i]});
-      EXPECT_TRUE(same_bits(alone[0].logits, together[i].logits)) << row << " " << i;
-    }
-    const auto stepped = run(*model, {sequences_[1]}, {.seed = 7, .one_token_steps = true});
-    EXPECT_TRUE(same_bits(stepped[0].logits, together[1].logits)) << row;
+    if (row == "reference") model_.keep_some_cases(2);  // slow
+    model_.expect_same_bits(row);
   }
 }
 
@@ -185,12 +111,12 @@ class FaultyMixers : public PassingKernels {
 };
 
 TEST_P(HybridModel, FaultsOfMixersShow) {
-  keep_some_cases(2);
+  model_.keep_some_cases(2);
   const auto with = [&](Fault fault) {
-    const auto model = load({.wrap = [&](std::unique_ptr<Kernels> inner) {
+    const auto model = model_.load({.wrap = [&](std::unique_ptr<Kernels> inner) {
       return std::make_unique<FaultyMixers>(std::move(inner), fault);
     }});
-    return deviation_of(*model);
+    return model_.deviation_of(*model);
   };
   EXPECT_LE(with(Fault::kNone).largest(), 1e-3) << "without a fault";
   const std::pair<Fault, const char*> kFaults[] = {
@@ -215,12 +141,12 @@ class NoAttentionGate : public PassingKernels {
 };
 
 TEST_P(HybridModel, OtherFaultsShow) {
-  keep_some_cases(3);
+  model_.keep_some_cases(3);
   const std::string row = every_row().front();
   const auto expect_caught = [&](const char* name, LoadHooks hooks) {
     hooks.kernels = row;
     hooks.kv_type = KvType::kBF16;
-    const Deviation d = deviation_of(*load(hooks));
+    const Deviation d = model_.deviation_of(*model_.load(hooks));
     fmt::print("{}, {}: {}\n", GetParam(), name, d.text());
     EXPECT_FALSE(within_tolerance(d)) << name;
   };
@@ -231,7 +157,8 @@ TEST_P(HybridModel, OtherFaultsShow) {
                     }
                   }});
   };
-  ASSERT_TRUE(within_tolerance(deviation_of(*load({.kernels = row, .kv_type = KvType::kBF16}))));
+  ASSERT_TRUE(within_tolerance(
+      model_.deviation_of(*model_.load({.kernels = row, .kv_type = KvType::kBF16}))));
   expect_moe_fault_caught("shared expert off", [](MoeSpec& moe) { moe.shared.reset(); });
   if (GetParam() == kQwen) {
     expect_moe_fault_caught("shared expert's gate off",
@@ -254,9 +181,8 @@ TEST_P(HybridModel, OtherFaultsShow) {
 }
 
 TEST_P(HybridModel, FaultsOfAdaptersShow) {
-  keep_some_cases(3);
-  std::erase_if(cases_, [](const ReferenceCase& c) { return c.adapter != "sql"; });
-  sequences_ = sequences_of(cases_, fixture_);
+  model_.keep_some_cases(3);
+  model_.keep_adapter("sql");
   const auto model =
       load_model({.kernels = every_row().front(), .kv_type = KvType::kBF16}, fixture_);
   const Adapter whole = load_adapter(*model, "sql", fixture_);
@@ -271,7 +197,7 @@ TEST_P(HybridModel, FaultsOfAdaptersShow) {
     Adapter spoilt = whole;
     std::erase_if(spoilt.modules, [&](const AdapterModule& m) { return m.spec->stage == stage; });
     bind(*model, 0, spoilt);
-    const Deviation d = deviation_of(*model);
+    const Deviation d = model_.deviation_of(*model);
     fmt::print("{}, sql off at {}: {}\n", GetParam(), stage_name(stage), d.text());
     EXPECT_FALSE(within_tolerance(d)) << stage_name(stage);
   }
@@ -280,17 +206,11 @@ TEST_P(HybridModel, FaultsOfAdaptersShow) {
     for (LoraPair& pair : module.experts) pair.scale *= 0.9f;
   }
   bind(*model, 0, weak);
-  EXPECT_FALSE(within_tolerance(deviation_of(*model))) << "scale x 0.9";
+  EXPECT_FALSE(within_tolerance(model_.deviation_of(*model))) << "scale x 0.9";
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, HybridModel, testing::Values(kQwen, kNemotron), test_name);
+INSTANTIATE_TEST_SUITE_P(Models, HybridModel, testing::Values(kQwen, kNemotron),
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace lk::test

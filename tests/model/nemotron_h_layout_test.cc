@@ -9,11 +9,13 @@
 #include "quant/detect.h"
 #include "quant/formats.h"
 #include "tests/checkpoint/safetensors_writer.h"
+#include "tests/model/layout_check.h"
 
 namespace lk {
 namespace {
 
 using test::header_of;
+using test::parameters;
 using test::WrittenTensor;
 
 const std::string kPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
@@ -138,17 +140,6 @@ HfConfig files_of(Json config, Form form = Form::kBF16) {
   }
   files.hf_quant_config = std::make_shared<const Json>(std::move(recipe));
   return files;
-}
-
-int64_t parameters(const StoredModel& model) {
-  int64_t sum = 0;
-  for (const StoredLinear& linear : model.linears) {
-    for (const auto& parts : linear.experts) {
-      for (const StoredMatrix& matrix : parts) sum += matrix.rows * matrix.cols;
-    }
-  }
-  for (const TensorView& tensor : model.plain) sum += tensor.elements();
-  return sum;
 }
 
 struct Release {

@@ -9,11 +9,14 @@
 #include "quant/detect.h"
 #include "quant/formats.h"
 #include "tests/checkpoint/safetensors_writer.h"
+#include "tests/model/layout_check.h"
 
 namespace lk {
 namespace {
 
+using test::files_of;
 using test::header_of;
+using test::parameters;
 using test::WrittenTensor;
 
 constexpr int kLayers = 40, kExperts = 256;
@@ -169,23 +172,6 @@ Json fp8_config() {
       recipe["modules_to_not_convert"].push_back(layer + "linear_attn." + module);
   }
   return config;
-}
-
-HfConfig files_of(Json config) {
-  HfConfig files;
-  files.config = std::make_shared<const Json>(std::move(config));
-  return files;
-}
-
-int64_t parameters(const StoredModel& model) {
-  int64_t sum = 0;
-  for (const StoredLinear& linear : model.linears) {
-    for (const auto& parts : linear.experts) {
-      for (const StoredMatrix& matrix : parts) sum += matrix.rows * matrix.cols;
-    }
-  }
-  for (const TensorView& tensor : model.plain) sum += tensor.elements();
-  return sum;
 }
 
 constexpr int64_t kTextParameters = 34'660'610'688;
