@@ -13,17 +13,13 @@
 
 #include "engine/engine.h"
 #include "tests/model/harness.h"
+#include "tests/sanitizer.h"
 
 namespace lk {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kDefaultTokens = 256;
-constexpr size_t kSlack = size_t{1} << 30;  // a sanitizer's own memory grows with what is freed
-#else
-constexpr int kDefaultTokens = 4096;
-constexpr size_t kSlack = size_t{4} << 20;
-#endif
+constexpr int kDefaultTokens = test::kSanitized ? 256 : 4096;
+constexpr size_t kSlack = (size_t{4} << 20) + test::kKeptFreed;
 constexpr int kChunk = 256;
 
 size_t resident_bytes() {

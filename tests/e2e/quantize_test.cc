@@ -14,16 +14,12 @@
 #include "quant/format.h"
 #include "tests/checkpoint/safetensors_writer.h"
 #include "tests/e2e/tasks.h"
+#include "tests/sanitizer.h"
 
 namespace lk {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kDefaultRows = 4;
-#else
-constexpr int kDefaultRows = 40;
-#endif
-
+constexpr int kDefaultRows = test::kSanitized ? 4 : 40;
 const int kRows = test::task_rows(kDefaultRows);
 const test::TaskModel& kTrained = test::tiny_gpt_oss_tasks();
 const std::string kModel = kTrained.folder;

@@ -8,15 +8,12 @@
 #include <filesystem>
 
 #include "tests/e2e/tasks.h"
+#include "tests/sanitizer.h"
 
 namespace lk {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kDefaultRows = 30;
-#else
-constexpr int kDefaultRows = 300;
-#endif
+constexpr int kDefaultRows = test::kSanitized ? 30 : 300;
 // The base answers at length and never exactly; a few rows show it.
 constexpr int kBaseRows = 20;
 

@@ -20,7 +20,8 @@ struct Shape {
   int key_heads, key_dim, value_heads, value_dim, kernel;
 };
 const Shape kShapes[] = {{64, 2, 32, 4, 64, 4}, {96, 1, 128, 2, 128, 4}, {32, 3, 24, 3, 40, 2},
-                         {64, 2, 7, 6, 9, 3},   {64, 1, 128, 1, 72, 4},  {32, 2, 33, 2, 130, 3}};
+                         {64, 2, 7, 6, 9, 3},   {64, 1, 128, 1, 72, 4},  {32, 2, 33, 2, 130, 3},
+                         {64, 2, 16, 2, 48, 1}};
 constexpr int kSlots = 7;
 
 // One recurrent layer of either kind: keys are DeltaNet's key heads or Mamba's groups.

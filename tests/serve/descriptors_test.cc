@@ -30,7 +30,7 @@ size_t lines_with(const std::string& text, const std::string& part) {
 }
 
 bool logged(const ServerProcess& server, const std::string& part) {
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 100 * test::kPatience; ++i) {
     if (server.log().find(part) != std::string::npos) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

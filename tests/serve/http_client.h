@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "tests/sanitizer.h"
 
 namespace lk {
 
@@ -39,8 +40,9 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 class HttpClient {
  public:
+  // Time limits, here and below, are test::kPatience times as long.
   explicit HttpClient(int port, double timeout_seconds = 120)
-      : port_(port), timeout_(timeout_seconds) {}
+      : port_(port), timeout_(timeout_seconds * test::kPatience) {}
 
   HttpAnswer get(const std::string& path, const Headers& headers = {});
   HttpAnswer post(const std::string& path, const OrderedJson& body, const Headers& headers = {});

@@ -28,6 +28,11 @@ std::string slurp(const std::string& path) {
   return text.str();
 }
 
+auto deadline(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration<double>(seconds * test::kPatience);
+}
+
 void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 size_t status_bytes(pid_t pid, const std::string& field) {
@@ -93,7 +98,7 @@ ServerProcess::ServerProcess(const std::string& binary, const std::string& model
     _exit(127);
   }
   HttpClient probe(port_, 5);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(ready_seconds);
+  const auto end = deadline(ready_seconds);
   while (std::chrono::steady_clock::now() < end && waitpid(pid_, nullptr, WNOHANG) == 0) {
     if (probe.get("/ready").status == 200) {
       ready_ = true;
@@ -112,7 +117,7 @@ ServerProcess::~ServerProcess() {
 void ServerProcess::signal(int number) { kill(pid_, number); }
 
 int ServerProcess::wait(double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const auto end = deadline(seconds);
   do {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) == pid_) {

@@ -14,7 +14,8 @@ namespace lk {
 
 class ServerProcess {
  public:
-  // Starts BINARY serve MODEL ARGS and waits until it is ready; see `log` if it is not.
+  // Starts BINARY serve MODEL ARGS and waits until it is ready; see `log` if it is not. Time limits
+  // are test::kPatience times as long.
   ServerProcess(const std::string& binary, const std::string& model,
                 const std::vector<std::string>& args, double ready_seconds);
   // The program that was built, on the small model.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "server/http/http_server.h"
+#include "tests/sanitizer.h"
 
 namespace lk {
 
@@ -58,9 +59,10 @@ inline void echo(const std::shared_ptr<Exchange>& exchange) {
   exchange->reply(200, "text/plain", request.method + " " + request.path + " " + request.body);
 }
 
+// Time limits, here and of RawClient, are test::kPatience times as long.
 inline bool wait_for(const std::function<bool()>& good,
                      std::chrono::milliseconds limit = std::chrono::seconds(5)) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = std::chrono::steady_clock::now() + limit * test::kPatience;
   while (!good()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

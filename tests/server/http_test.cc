@@ -197,7 +197,7 @@ TEST(Http, CutsSlowClients) {
   HttpOptions options;
   options.header_timeout = milliseconds(300);
   options.body_timeout = milliseconds(300);
-  options.idle_timeout = milliseconds(1500);
+  options.idle_timeout = milliseconds(1500) * test::kPatience;
   HttpFixture http(options, echo);
   RawClient idle(http.port()), head(http.port()), body(http.port());
   body.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n");
@@ -210,9 +210,9 @@ TEST(Http, CutsSlowClients) {
   }
   EXPECT_EQ(head.answer().status, 408);
   EXPECT_EQ(body.answer().status, 408);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1200));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1200) * test::kPatience);
   EXPECT_TRUE(idle.closed_within(seconds(5)));
-  EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(1200));
+  EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(1200) * test::kPatience);
 }
 
 TEST(Http, TellsWhenTheClientGoes) {
@@ -271,7 +271,7 @@ TEST(Http, PacesEventsThatFollowFast) {
   std::shared_ptr<Exchange> stream;
   std::atomic<bool> begun = false;
   HttpOptions options;
-  options.send_interval = milliseconds(300);
+  options.send_interval = milliseconds(300) * test::kPatience;
   HttpFixture http(options, [&](std::shared_ptr<Exchange> exchange) {
     exchange->begin_events();
     stream = exchange;
@@ -298,7 +298,7 @@ TEST(Http, PacesEventsThatFollowFast) {
   EXPECT_GT(http.on_loop([&] { return stream->backlog(); }), 0u);
   EXPECT_EQ(client.read_until("fourth\n\n\r\n"),
             "d\r\ndata: third\n\n\r\ne\r\ndata: fourth\n\n\r\n");
-  EXPECT_GE(passed(), milliseconds(300));
+  EXPECT_GE(passed(), milliseconds(300) * test::kPatience);
   write("fifth");
   const auto end = std::chrono::steady_clock::now();
   http.on_loop([&] {
@@ -306,7 +306,7 @@ TEST(Http, PacesEventsThatFollowFast) {
     return 0;
   });
   EXPECT_EQ(client.read_until("0\r\n\r\n"), "d\r\ndata: fifth\n\n\r\n0\r\n\r\n");
-  EXPECT_LT(std::chrono::steady_clock::now() - end, milliseconds(250));
+  EXPECT_LT(std::chrono::steady_clock::now() - end, milliseconds(250) * test::kPatience);
 }
 
 TEST(Http, TellsOfSlowReaders) {

@@ -18,6 +18,7 @@
 
 #include "engine/vocabulary.h"
 #include "server/server.h"
+#include "tests/sanitizer.h"
 #include "tests/server/raw_client.h"
 
 namespace lk {
@@ -244,12 +245,6 @@ Measured carry(const Load& load, std::chrono::microseconds send_interval) {
   return measured;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kTimed = false;
-#else
-constexpr bool kTimed = true;
-#endif
-
 TEST(ManyStreams, AThousandOf20msEventsLoseNothingAndKeepTime) {
   constexpr Load kLoad{.streams = 1000, .tokens = 100, .step = milliseconds(20)};
   if (raise_file_limit() < 2 * kLoad.streams + 100)
@@ -261,7 +256,7 @@ TEST(ManyStreams, AThousandOf20msEventsLoseNothingAndKeepTime) {
     EXPECT_EQ(measured.wrong, 0);
     best = std::min(best, (measured.wall - measured.waited) / measured.ideal);
   }
-  if (kTimed) {
+  if (!test::kSanitized) {
     EXPECT_LE(best, 1.5);
   }
 }
@@ -277,7 +272,7 @@ TEST(ManyStreams, FastStepsShareSends) {
   }
   std::sort(ratios.begin(), ratios.end());
   std::printf("an event that shares a send costs %.2f of one that does not\n", ratios[1]);
-  if (kTimed) {
+  if (!test::kSanitized) {
     EXPECT_LT(ratios[1], 0.95);
   }
 }

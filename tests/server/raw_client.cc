@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/sanitizer.h"
+
 namespace lk {
 
 using Clock = std::chrono::steady_clock;
@@ -50,7 +52,7 @@ bool RawClient::fill(Clock::time_point deadline) {
 }
 
 std::string RawClient::read_until(std::string_view end, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = Clock::now() + limit * test::kPatience;
   size_t at;
   while ((at = buffer_.find(end)) == std::string::npos) {
     if (!fill(deadline)) return std::exchange(buffer_, {});
@@ -61,7 +63,7 @@ std::string RawClient::read_until(std::string_view end, std::chrono::millisecond
 }
 
 RawClient::Answer RawClient::answer() {
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  const auto deadline = Clock::now() + std::chrono::seconds(10) * test::kPatience;
   Answer answer;
   answer.head = read_until("\r\n\r\n");
   if (answer.head.size() < 12 || !answer.head.starts_with("HTTP/1.1 ")) return answer;
@@ -98,7 +100,7 @@ std::string RawClient::Answer::header(std::string_view name) const {
 }
 
 bool RawClient::closed_within(std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+  const auto deadline = Clock::now() + limit * test::kPatience;
   while (fill(deadline)) buffer_.clear();
   return Clock::now() < deadline;
 }

@@ -1,4 +1,5 @@
-// A plain socket on the loopback, for tests that need to misbehave.
+// A plain socket on the loopback, for tests that need to misbehave. Its time limits are
+// test::kPatience times as long.
 #pragma once
 
 #include <chrono>

@@ -63,11 +63,12 @@ void RecurrentStages::convolve_block(const Batch& batch, const Convolution& conv
   if (start == end) return;
   const int64_t before = conv.kernel - 1;
   const bool fresh = starts_fresh(batch, sequence);
-  float* state = conv.state + batch.state_slot[sequence] * before * conv.channels + first;
+  // Null where a kernel of one leaves no rows.
+  float* state = conv.state + batch.state_slot[sequence] * before * conv.channels;
   // The input `i` tokens after the first of this step, which may lie before it.
   auto input = [&](int64_t i) -> const float* {
     if (i >= 0) return conv.inputs + (start + i) * conv.stride + first;
-    return fresh ? zeros_.as<float>() : state + (before + i) * conv.channels;
+    return fresh ? zeros_.as<float>() : state + (before + i) * conv.channels + first;
   };
   const float* rows[kMaxConvolution];
   ConvolutionItem item{rows,
@@ -91,7 +92,8 @@ void RecurrentStages::convolve_block(const Batch& batch, const Convolution& conv
   // The last inputs, before the activation, stay for the next step; from the oldest on, for a row
   // moves towards the front if at all.
   for (int64_t j = 0; j < before; ++j) {
-    std::memmove(state + j * conv.channels, input(end - start - before + j), count * sizeof(float));
+    std::memmove(state + j * conv.channels + first, input(end - start - before + j),
+                 count * sizeof(float));
   }
 }
 

@@ -52,7 +52,7 @@ void convolve(const Convolution& conv, const Span& span, const float* u, int64_t
       out[(span.first + t) * conv.channels + c] = static_cast<float>(silu(sum));
     }
   }
-  std::copy_n(&inputs[span.count * conv.channels], before * conv.channels, state);
+  std::copy_n(inputs.data() + span.count * conv.channels, before * conv.channels, state);
 }
 
 void convolve_all(ThreadPool& pool, const Batch& batch, const Convolution& conv, const float* u,
