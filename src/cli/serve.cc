@@ -35,7 +35,7 @@ Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
   MemoryNeeds needs;
   needs.weights = model.info().weight_bytes;
   needs.kv_least = kv_bytes_of_sequence(model.kv_layout(), length);
-  // With recurrent layers a snapshot for each request, too (plan_kv).
+  // With recurrent layers one or two snapshots for each request, too (plan_kv).
   const size_t snapshot = options.prefix_caching ? 2 * model.kv_layout().state_bytes() : 0;
   needs.kv_full =
       (needs.kv_least + snapshot) * static_cast<size_t>(std::max(1, options.max_num_seqs));

@@ -10,6 +10,8 @@ namespace lk {
 namespace {
 
 constexpr int kWindowsToKeep = 4;
+// Memory is only taken as they are; the index of more would be all that they cost.
+constexpr size_t kMostSnapshots = 1024;
 
 size_t total_bytes(const KvLayout& layout, const std::vector<int>& blocks) {
   size_t bytes = 0;
@@ -86,7 +88,7 @@ Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t by
     }
     bytes -= plan.states * state;
     if (demand.prefix_cache) {
-      plan.snapshots = static_cast<int>(std::min<size_t>(demand.max_sequences, bytes / 4 / state));
+      plan.snapshots = static_cast<int>(std::min<size_t>(kMostSnapshots, bytes / 4 / state));
       bytes -= plan.snapshots * state;
     }
     kv.max_sequences = plan.states;

@@ -2,9 +2,12 @@
 // after a preemption, and where the prefix cache had its beginning.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "cli/session.h"
+#include "engine/kv_plan.h"
+#include "tests/e2e/tasks.h"
 
 namespace lk {
 namespace {
@@ -42,14 +45,16 @@ std::vector<Bits> run(Model& model, const std::vector<Request>& requests,
   return out;
 }
 
-TEST(Company, BitsDoNotDependOnIt) {
-  const std::string folder = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";
+class Company : public testing::TestWithParam<test::TaskModel> {};
+
+TEST_P(Company, BitsDoNotDependOnIt) {
+  const std::string& folder = GetParam().folder;
   ModelOptions model_options;
   model_options.adapter_slots = 2;
   auto model = Model::load(folder, model_options);
   ASSERT_TRUE(model) << model.error().message;
   std::vector<std::shared_ptr<const EngineAdapter>> adapters = {nullptr};
-  for (const char* name : {"sql", "json", "math"}) {
+  for (const auto& [name, score] : GetParam().scores) {
     auto adapter = load_peft_adapter(folder + "/adapters/" + name, name, (*model)->linears(), {});
     ASSERT_TRUE(adapter) << adapter.error().message;
     const uint64_t identity = (*adapter)->identity;
@@ -59,10 +64,10 @@ TEST(Company, BitsDoNotDependOnIt) {
   std::vector<Request> requests;
   for (int i = 0; i < 8; ++i) {
     Request request;
-    for (int t = 0; t < 20 + 37 * i; ++t)
+    for (int t = 0; t < 20 + 30 * i; ++t)
       request.prompt.push_back((t * 131 + i * 17 + t * t % 97) % 4000);
     request.adapter = adapters[i % adapters.size()];
-    request.max_tokens = 24;
+    request.max_tokens = 60;
     request.ignore_eos = true;
     request.logprobs = 0;
     request.prompt_logprobs = i % 2 == 0;
@@ -88,13 +93,25 @@ TEST(Company, BitsDoNotDependOnIt) {
                  .adapter_slots = 2},
                 stats),
             alone);
-  // Room for little more than one sequence of 305 tokens.
-  EXPECT_EQ(
-      run(**model, requests,
-          {.max_step_tokens = 64, .max_model_len = 305, .kv_bytes = 900'000, .adapter_slots = 2},
-          stats),
-      alone);
-  EXPECT_GT(stats.preemptions, 0u);
+  // Keys and values of little more than one sequence of 305 tokens, or states of two and what comes
+  // with them (plan_kv), and a few blocks more each time.
+  const KvLayout& layout = (*model)->kv_layout();
+  const size_t one = kv_bytes_of_sequence(layout, 305) - layout.state_bytes();
+  const size_t least = std::max(one + one / 5, 4 * layout.state_bytes());
+  uint64_t preemptions = 0;
+  for (int more = 0; more < 6; ++more) {
+    EXPECT_EQ(run(**model, requests,
+                  {.max_step_tokens = 64,
+                   .max_model_len = 305,
+                   .kv_bytes = least + 2 * more * layout.block_bytes(0),
+                   .adapter_slots = 2,
+                   .prefix_cache = more % 2 == 0},
+                  stats),
+              alone)
+        << more;
+    preemptions += stats.preemptions;
+  }
+  EXPECT_GT(preemptions, 0u);
   // Each request again, after it has left its blocks in the cache.
   std::vector<Request> twice = requests;
   for (Request& request : twice) request.prompt_logprobs = false;
@@ -113,6 +130,9 @@ TEST(Company, BitsDoNotDependOnIt) {
             expected);
   EXPECT_GT(stats.prefix.hits, 300u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Company, testing::ValuesIn(test::task_models()),
+                         [](const auto& info) { return test::name_of(info.param); });
 
 }  // namespace
 }  // namespace lk

@@ -1,7 +1,9 @@
 #include "tests/e2e/tasks.h"
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/session.h"
@@ -48,6 +50,12 @@ const std::vector<TaskModel>& task_models() {
 }
 
 const TaskModel& tiny_gpt_oss_tasks() { return task_models().front(); }
+
+std::string name_of(const TaskModel& model) {
+  std::string name = std::filesystem::path(model.folder).filename();
+  std::erase_if(name, [](unsigned char c) { return !std::isalnum(c); });
+  return name;
+}
 
 Result<std::map<std::string, int>> count_right(const TaskModel& trained, const std::string& model,
                                                const TaskRun& run) {

@@ -30,6 +30,8 @@ struct TaskModel {
 };
 const std::vector<TaskModel>& task_models();
 const TaskModel& tiny_gpt_oss_tasks();
+// Letters and digits of its folder's name.
+std::string name_of(const TaskModel& model);
 
 struct TaskRun {
   int rows = 0;       // of each task, on the adapter trained for it

@@ -3,9 +3,7 @@
 // number of rows of each task.
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <cstdio>
-#include <filesystem>
 
 #include "tests/e2e/tasks.h"
 #include "tests/sanitizer.h"
@@ -48,12 +46,7 @@ TEST_P(Tasks, WithActivationsOf8Bits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Tasks, testing::ValuesIn(test::task_models()),
-                         [](const testing::TestParamInfo<test::TaskModel>& info) {
-                           std::string name =
-                               std::filesystem::path(info.param.folder).filename().string();
-                           std::erase_if(name, [](char c) { return !std::isalnum(c); });
-                           return name;
-                         });
+                         [](const auto& info) { return test::name_of(info.param); });
 
 }  // namespace
 }  // namespace lk
