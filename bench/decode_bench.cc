@@ -1,6 +1,7 @@
 // Decoding with a whole model: one stream; eight streams on the base; eight streams on eight
 // adapters, alternating in one run. Counts every byte of weights that a step reads: dense layers
-// and head once, each expert that the router chose once, the adapter pairs that were used. Usage:
+// and head once, each expert that the router chose once, the adapter pairs that were used; and the
+// streams' keys, values and states. Usage:
 // decode_bench MODEL [--threads N] [--kernels NAME] [--steps N] ADAPTER...   (as made by `lorikeet
 // synth`)
 #include <algorithm>
@@ -12,7 +13,9 @@
 
 #include "adapters/adapter.h"
 #include "bench/limits.h"
+#include "engine/kv_plan.h"
 #include "model/model.h"
+#include "quant/detect.h"
 
 namespace {
 
@@ -124,43 +127,67 @@ struct ByteCount {
   double expert = 0;       // one expert of one layer
   double lora_dense = 0;   // of one adapter
   double lora_expert = 0;  // of one adapter, one expert of one layer
+  double state = 0;        // of one stream, read and written
+  double token = 0;        // keys and values of one token of one stream
+  int moe_layers = 0;
 };
 
-ByteCount count_bytes(const Model& model, const Adapter* adapter) {
-  ByteCount bytes;
-  std::set<int> layers;
-  for (const LinearSpec& spec : model.linears().linears) {
-    if (spec.experts > 0) {
-      bytes.expert +=
-          static_cast<double>(spec.out * spec.in) * 17 / 32 + 2.0 * static_cast<double>(spec.out);
-      layers.insert(spec.layer);
-    } else if (spec.stage != Stage::kEmbedding) {
-      bytes.dense += 2.0 * static_cast<double>(spec.out * spec.in);
+// Codes and scales of all experts together.
+double stored_bytes(const StoredLinear& linear) {
+  double total = 0;
+  for (const auto& parts : linear.experts) {
+    for (const StoredMatrix& m : parts) {
+      total += static_cast<double>(m.rows * code_bytes(linear.format->element, m.cols) +
+                                   matrix_scales(*linear.format, m.rows, m.cols) *
+                                       static_cast<int64_t>(dtype_size(m.scale_dtype)));
     }
   }
-  bytes.expert /= static_cast<double>(layers.size());
+  return total;
+}
+
+ByteCount count_bytes(const Model& model, const std::string& folder, const Adapter* adapter) {
+  const auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint) die(checkpoint.error().message);
+  const auto stored = match_checkpoint(*checkpoint, model.linears());
+  if (!stored) die(stored.error().message);
+  ByteCount bytes;
+  std::set<int> layers;
+  for (const StoredLinear& linear : stored->linears) {
+    const LinearSpec& spec = *linear.spec;
+    if (spec.experts > 0) {
+      bytes.expert += stored_bytes(linear) / spec.experts;
+      layers.insert(spec.layer);
+    } else if (spec.stage != Stage::kEmbedding) {
+      bytes.dense += stored_bytes(linear);
+    }
+  }
+  bytes.moe_layers = static_cast<int>(layers.size());
+  bytes.expert /= bytes.moe_layers;
+  bytes.state = 2.0 * static_cast<double>(model.kv_layout().state_bytes());
+  bytes.token = static_cast<double>(kv_bytes_per_token(model.kv_layout()));
   if (adapter) {
     for (const AdapterModule& module : adapter->modules) {
       const double one =
           2.0 * module.max_rank() * static_cast<double>(module.spec->in + module.spec->out);
       (module.spec->experts > 0 ? bytes.lora_expert : bytes.lora_dense) += one;
     }
-    bytes.lora_expert /= static_cast<double>(layers.size());
+    bytes.lora_expert /= bytes.moe_layers;
   }
   return bytes;
 }
 
-// Bytes of weights read in a step with these choices; each (stream, expert) pair of an adapter
-// counts once.
+// Bytes read in a step with these choices, and states written; each (stream, expert) pair of an
+// adapter counts once.
 double step_bytes(const ByteCount& bytes, const std::vector<int32_t>& experts, int streams,
-                  int layers, int top_k, bool adapters) {
-  double total = bytes.dense;
-  for (int l = 0; l < layers; ++l) {
+                  int context, int top_k, bool adapters) {
+  double total = bytes.dense + streams * (bytes.state + context * bytes.token);
+  for (int l = 0; l < bytes.moe_layers; ++l) {
     const auto begin = experts.begin() + int64_t{l} * streams * top_k;
     total += bytes.expert *
              static_cast<double>(std::set<int32_t>(begin, begin + int64_t{streams} * top_k).size());
   }
-  if (adapters) total += streams * (bytes.lora_dense + bytes.lora_expert * layers * top_k);
+  if (adapters)
+    total += streams * (bytes.lora_dense + bytes.lora_expert * bytes.moe_layers * top_k);
   return total;
 }
 
@@ -222,8 +249,8 @@ int main(int argc, char** argv) {
   Streams base(model, cache, kStreams, blocks_each, blocks_each, false);
   Streams adapted(model, cache, kStreams, (1 + kStreams) * blocks_each, blocks_each, adapters > 0);
 
-  const ByteCount bytes = count_bytes(model, first.get());
-  const int layers = model.info().layers, top_k = model.info().top_k;
+  const ByteCount bytes = count_bytes(model, paths[0], first.get());
+  const int top_k = model.info().top_k;
   std::vector<double> rate[3], seconds[3], per_byte[2];
   std::vector<int32_t> experts;
   for (int i = 0; i < steps; ++i) {
@@ -232,8 +259,8 @@ int main(int argc, char** argv) {
       const double s = all[kind]->step(experts);
       const int streams = kind == 0 ? 1 : kStreams;
       const double read =
-          step_bytes(bytes, experts, streams, layers, top_k, kind == 2 && adapters > 0);
-      const double base_read = step_bytes(bytes, experts, streams, layers, top_k, false);
+          step_bytes(bytes, experts, streams, kPrompt + i, top_k, kind == 2 && adapters > 0);
+      const double base_read = step_bytes(bytes, experts, streams, kPrompt + i, top_k, false);
       if (i < 3) continue;
       rate[kind].push_back(read / s * 1e-9);
       seconds[kind].push_back(s);
