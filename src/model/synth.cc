@@ -13,16 +13,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One token for each byte, spelled as byte-level BPE spells it, and the special ids of the
-// generation config.
-Result<std::string> byte_tokenizer(const HfConfig& files) {
+}  // namespace
+
+Result<std::string> byte_tokenizer(const SynthModel& model) {
+  const HfConfig& files = model.files;
+  const int64_t vocab_size = model.table.find(Stage::kEmbedding, -1)->out;
   LK_ASSIGN_OR_RETURN(const std::vector<int32_t> ends, files.eos_token_ids());
   std::set<int64_t> special(ends.begin(), ends.end());
-  special.insert((*files.generation_config)["pad_token_id"].get<int64_t>());
+  for (const auto& json : {files.generation_config, files.config}) {
+    if (json && json->contains("pad_token_id") && json->at("pad_token_id").is_number_unsigned())
+      special.insert(json->at("pad_token_id").get<int64_t>());
+  }
   // Bytes stand where no special id does.
   int64_t first = 0;
   for (const int64_t id : special) {
     if (id < first + 256) first = id + 1;
+  }
+  const int64_t last = special.empty() ? 0 : *special.rbegin();
+  if (std::max(first + 255, last) >= vocab_size) {
+    return unsupported("a vocabulary of {} has no room for the 256 bytes beside the special ids",
+                       vocab_size);
   }
   OrderedJson vocab = OrderedJson::object();
   int extra = 0;
@@ -64,8 +74,6 @@ Result<std::string> byte_tokenizer(const HfConfig& files) {
       .dump();
 }
 
-}  // namespace
-
 Status synthesize_checkpoint(const std::string& folder, const SynthOptions& options) {
   LK_ASSIGN_OR_RETURN(const SynthModel model, synth_model(options.preset, options.layers));
   LK_ASSIGN_OR_RETURN(const auto tensors, synth_tensors(model, options.router_skew));
@@ -77,22 +85,21 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
   if (error) return invalid("cannot look into {}: {}", folder, error.message());
 
   const HfConfig& files = model.files;
-  LK_ASSIGN_OR_RETURN(const std::string tokenizer, byte_tokenizer(files));
+  LK_ASSIGN_OR_RETURN(const std::string tokenizer, byte_tokenizer(model));
   LK_RETURN_IF_ERROR(write_random_safetensors(folder, "model", tensors, options.seed,
                                               options.shard_bytes, options.progress));
-  LK_RETURN_IF_ERROR(
-      write_text_file(folder + "/generation_config.json", files.generation_config->dump(1) + "\n"));
-  if (files.hf_quant_config) {
-    LK_RETURN_IF_ERROR(
-        write_text_file(folder + "/hf_quant_config.json", files.hf_quant_config->dump(1) + "\n"));
-  }
+  const auto write_json = [&](const char* name, const std::shared_ptr<const Json>& json) -> Status {
+    return json ? write_text_file(folder + name, json_file_text(*json)) : Status{};
+  };
+  LK_RETURN_IF_ERROR(write_json("/generation_config.json", files.generation_config));
+  LK_RETURN_IF_ERROR(write_json("/hf_quant_config.json", files.hf_quant_config));
   LK_RETURN_IF_ERROR(write_text_file(folder + "/tokenizer.json", tokenizer + "\n"));
   LK_RETURN_IF_ERROR(
       write_text_file(folder + "/chat_template.jinja",
                       "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + "
                       "'\\n' }}{%- endfor -%}{{ 'assistant: ' }}\n"));
   // Last, so that a folder with a config is a whole one.
-  return write_text_file(folder + "/config.json", files.config->dump(1) + "\n");
+  return write_json("/config.json", files.config);
 }
 
 }  // namespace lk

@@ -26,6 +26,10 @@ struct SynthModel {
 // more layers than there are.
 Result<SynthModel> synth_model(const std::string& name, int layers);
 
+// A tokenizer.json with one token for each byte, spelled as byte-level BPE spells it, and the special
+// ids of the configs. Errors: a vocabulary that has no room for them.
+Result<std::string> byte_tokenizer(const SynthModel& model);
+
 // `router_skew` as in SynthOptions. Errors: kUnsupported where no bias could skew the router.
 Result<std::vector<SynthTensor>> synth_tensors(const SynthModel& model, double router_skew);
 

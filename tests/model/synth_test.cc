@@ -84,6 +84,7 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
       const auto stored = match_checkpoint(*checkpoint, model->table);
       ASSERT_TRUE(stored) << stored.error().message;
       EXPECT_TRUE(stored->warnings.empty()) << stored->warnings.front();
+      EXPECT_TRUE(byte_tokenizer(*model)) << byte_tokenizer(*model).error().message;
     }
   }
   EXPECT_ERROR(synth_model("gpt-oss-20b", 25), "gpt-oss-20b has 24 layers, not 25");
@@ -94,6 +95,23 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
   EXPECT_TRUE(synth_tensors(*like, 0));
   EXPECT_ERROR(synth_model(hybrid_model("tiny-nemotron-nvfp4").folder, 99), "layers, not 99");
   EXPECT_ERROR(synth_tensors(*synth_model("qwen3.6-35b-a3b-fp8", 4), 1.0), "no bias");
+}
+
+// What a folder's own files ask for, with or without a generation config, loads and runs.
+TEST(SynthModel, ConfigsOfFoldersGiveModelsThatRun) {
+  for (const std::string& like :
+       {model_folder(), hybrid_model("tiny-qwen3.6-fp8").folder,
+        hybrid_model("tiny-nemotron-nvfp4").folder, small_model("olmoe").folder,
+        small_model("mixtral").folder, small_model("qwen3_moe-fp8").folder}) {
+    SCOPED_TRACE(like);
+    const TempFolder folder;
+    const std::string out = folder.path() + "/made";
+    const Status made = synthesize_checkpoint(out, {.preset = like, .layers = 2, .progress = {}});
+    ASSERT_TRUE(made) << made.error().message;
+    const auto model = load_model({.kernels = every_row().front()}, {out, {}});
+    const auto runs = run(*model, {{{5, 6, 7}, -1}});
+    for (const float logit : runs[0].logits) ASSERT_TRUE(std::isfinite(logit));
+  }
 }
 
 // Adapters for the small hybrid models, on everything that they have.
