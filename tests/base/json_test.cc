@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 namespace lk {
@@ -87,12 +87,12 @@ TEST(Json, AKeyTwiceIsRefused) {
 TEST(Json, AnObjectOfManyKeysIsReadInLinearTime) {
   std::string text = "{";
   for (int i = 0; i < 200000; ++i) text += "\"key" + std::to_string(i) + "\": 1, ";
-  const auto started = std::chrono::steady_clock::now();
+  const std::clock_t started = std::clock();  // CPU time: the machine may be busy
   EXPECT_EQ(fault_of(text + "\"key7\": 2}"), "line 3 gives the key 'key7' twice");
   const auto value = parse_ordered_json(text + "\"last\": 2}", "t");
   ASSERT_TRUE(value);
   EXPECT_EQ(value->size(), 200001u);
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
+  EXPECT_LT(std::clock() - started, 20 * CLOCKS_PER_SEC);
 }
 
 TEST(Json, DepthIsLimited) {

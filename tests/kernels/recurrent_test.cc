@@ -183,7 +183,8 @@ Result run(const Layer& layer, const Layer::Run& call, const std::vector<Sequenc
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 std::vector<float> slot_of(const std::vector<float>& all, int slot) {
