@@ -26,8 +26,8 @@ struct SynthModel {
 // more layers than there are.
 Result<SynthModel> synth_model(const std::string& name, int layers);
 
-// A tokenizer.json with one token for each byte, spelled as byte-level BPE spells it, and the special
-// ids of the configs. Errors: a vocabulary that has no room for them.
+// A tokenizer.json with one token for each byte, spelled as byte-level BPE spells it, and the
+// special ids of the configs. Errors: a vocabulary that has no room for them.
 Result<std::string> byte_tokenizer(const SynthModel& model);
 
 // `router_skew` as in SynthOptions. Errors: kUnsupported where no bias could skew the router.
