@@ -29,16 +29,18 @@ constexpr const char* kKeyVariable = "LORIKEET_API_KEY";
 void say(const std::string& line) { print_error(line); }
 
 // Shares out the memory that there was before the model was loaded.
-Result<MemoryPlan> memory_plan(const ServeOptions& options, const Model& model,
-                               const MachineLimits& limits) {
+Result<MemoryPlan> memory_plan(const ServeOptions& options, const EngineOptions& engine,
+                               const Model& model, const MachineLimits& limits) {
+  const KvLayout& layout = model.kv_layout();
   const int length = options.max_model_len.value_or(model.info().max_positions);
   MemoryNeeds needs;
   needs.weights = model.info().weight_bytes;
-  needs.kv_least = kv_bytes_of_sequence(model.kv_layout(), length);
-  // With recurrent layers one or two snapshots for each request, too (plan_kv).
-  const size_t snapshot = options.prefix_caching ? 2 * model.kv_layout().state_bytes() : 0;
+  needs.kv_least = least_kv_bytes(
+      layout, {engine.max_sequences, length, engine.max_step_tokens, engine.prefix_cache});
+  // With recurrent layers snapshots, too (plan_kv).
+  const size_t snapshots = engine.prefix_cache ? 2 * layout.state_bytes() : 0;
   needs.kv_full =
-      (needs.kv_least + snapshot) * static_cast<size_t>(std::max(1, options.max_num_seqs));
+      (needs.kv_least + snapshots) * static_cast<size_t>(std::max(1, options.max_num_seqs));
   if (options.threads > 0) needs.threads = options.threads;
   if (options.kv_cache_memory > 0) needs.kv_bytes = options.kv_cache_memory;
   if (options.adapter_memory > 0) needs.adapter_bytes = options.adapter_memory;
@@ -229,16 +231,17 @@ Result<int> serve(const ServeOptions& options) {
   LK_ASSIGN_OR_RETURN(ModelParts parts,
                       load_model_parts(flags, /*lora=*/true, threads, options.max_loras));
   LK_ASSIGN_OR_RETURN(ServedModel served, served_model(options, flags.model, parts));
-  LK_ASSIGN_OR_RETURN(const MemoryPlan memory, memory_plan(options, *parts.model, limits));
 
   EngineOptions engine_options;
   engine_options.max_sequences = options.max_num_seqs;
   engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
       std::max(engine_options.max_step_tokens, options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len.value_or(0);
-  engine_options.kv_bytes = memory.kv_bytes;
   engine_options.adapter_slots = options.max_loras;
   engine_options.prefix_cache = options.prefix_caching;
+  LK_ASSIGN_OR_RETURN(const MemoryPlan memory,
+                      memory_plan(options, engine_options, *parts.model, limits));
+  engine_options.kv_bytes = memory.kv_bytes;
   LK_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       Engine::create(*parts.model, make_vocabulary(parts.tokenizer, served.info.vocab),

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "base/bytes.h"
 #include "cache/block_pool.h"
 
 namespace lk {
@@ -36,10 +37,8 @@ std::vector<int> blocks_for_sequences(const KvLayout& layout, const KvDemand& de
   return blocks;
 }
 
-}  // namespace
-
-Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
-                                        size_t bytes) {
+// Blocks for `demand` in full if they take no more than `bytes`, which hold one sequence.
+std::vector<int> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand, size_t bytes) {
   std::vector<int> blocks = blocks_for_sequences(layout, demand, demand.max_sequences);
   if (demand.prefix_cache && !blocks.empty()) {
     const int most = *std::max_element(blocks.begin(), blocks.end());
@@ -48,13 +47,6 @@ Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& 
   if (total_bytes(layout, blocks) <= bytes) return blocks;
   const std::vector<int> least = blocks_for_sequences(layout, demand, 1);
   const size_t least_bytes = total_bytes(layout, least);
-  if (least_bytes > bytes) {
-    return fail(ErrorKind::kResource,
-                "the KV cache of one sequence of {} tokens takes {} MiB, but there is room for {} "
-                "MiB: lower the longest context "
-                "(--max-model-len)",
-                demand.max_length, (least_bytes >> 20) + 1, bytes >> 20);
-  }
   // Windows first: without them no sequence runs. They get at most half of what is left beyond one
   // sequence.
   size_t left = bytes - least_bytes;
@@ -75,25 +67,36 @@ Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& 
   return blocks;
 }
 
+}  // namespace
+
+size_t least_kv_bytes(const KvLayout& layout, const KvDemand& demand) {
+  return total_bytes(layout, blocks_for_sequences(layout, demand, 1)) + layout.state_bytes();
+}
+
 Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t bytes) {
   KvPlan plan;
+  const size_t least = least_kv_bytes(layout, demand);
+  if (bytes < least) {
+    return fail(
+        ErrorKind::kResource,
+        "the KV cache of one sequence of {} tokens takes {}, but there is room for {}: give "
+        "more (--kv-cache-memory) or lower the longest context (--max-model-len)",
+        demand.max_length, format_bytes(least), format_bytes(bytes));
+  }
   KvDemand kv = demand;
   if (const size_t state = layout.state_bytes(); state > 0) {
-    const size_t fitting = std::max<size_t>(1, bytes / 2 / state);
-    plan.states = static_cast<int>(std::min<size_t>(demand.max_sequences, fitting));
-    if (state > bytes) {
-      return fail(ErrorKind::kResource,
-                  "the state of one sequence takes {} MiB, but there is room for {} MiB",
-                  (state >> 20) + 1, bytes >> 20);
-    }
-    bytes -= plan.states * state;
-    if (demand.prefix_cache) {
-      plan.snapshots = static_cast<int>(std::min<size_t>(kMostSnapshots, bytes / 4 / state));
-      bytes -= plan.snapshots * state;
-    }
+    // What is left when one sequence has all that it needs.
+    size_t left = bytes - least;
+    const size_t more = std::min(left, bytes / 2) / state;
+    plan.states =
+        static_cast<int>(1 + std::min<size_t>(more, std::max(0, demand.max_sequences - 1)));
+    left -= (plan.states - 1) * state;
+    if (demand.prefix_cache)
+      plan.snapshots = static_cast<int>(std::min<size_t>(kMostSnapshots, left / 4 / state));
+    bytes -= (plan.states + plan.snapshots) * state;
     kv.max_sequences = plan.states;
   }
-  LK_ASSIGN_OR_RETURN(plan.blocks, plan_kv_blocks(layout, kv, bytes));
+  plan.blocks = plan_kv_blocks(layout, kv, bytes);
   return plan;
 }
 

@@ -23,18 +23,16 @@ struct KvPlan {
   int snapshots = 0;        // states kept for the prefix cache
 };
 
-// Blocks as plan_kv_blocks says. With recurrent layers every running sequence takes a state too:
-// states take at most half of `bytes`, so fewer sequences than demanded may run, and with a prefix
-// cache snapshots a quarter of the rest.
-Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t bytes);
-
 // Blocks for `demand` in full if they take no more than `bytes`, otherwise fewer: groups with a
 // window keep what their windows take, the others share the rest. With a prefix cache the windows
 // get up to four times as much: a prefix can be taken up only where the window before its
-// end is still there, and a window's blocks come and go with every token. Errors: kResource if
-// `bytes` do not hold one sequence of max_length.
-Result<std::vector<int>> plan_kv_blocks(const KvLayout& layout, const KvDemand& demand,
-                                        size_t bytes);
+// end is still there, and a window's blocks come and go with every token. With recurrent layers
+// every running sequence takes a state too: beyond what one sequence needs, states take at most
+// half of `bytes`, so fewer sequences than demanded may run, and with a prefix cache snapshots a
+// quarter of the rest. Errors: kResource if `bytes` do not hold one sequence of max_length.
+Result<KvPlan> plan_kv(const KvLayout& layout, const KvDemand& demand, size_t bytes);
+// The fewest bytes with which plan_kv succeeds.
+size_t least_kv_bytes(const KvLayout& layout, const KvDemand& demand);
 
 // Bytes that one more token of a long sequence takes (groups without a window).
 size_t kv_bytes_per_token(const KvLayout& layout);

@@ -86,11 +86,22 @@ Result<std::vector<const Format*>> formats_of_groups(const JsonFields& fields, E
 
 // Transformers' "fp8": blocks, or one scale where there are none.
 Result<std::vector<const Format*>> formats_of_transformers(const JsonFields& fields) {
+  LK_ASSIGN_OR_RETURN(const auto named, formats_of_algorithm(fields, "quant_method"));
+  LK_ASSIGN_OR_RETURN(const std::string codes, fields.string_or("fmt", "e4m3"));
+  if (codes != "e4m3") {
+    return unsupported("{}: fmt \"{}\" is not supported, expected e4m3", fields.what(),
+                       codes.substr(0, 60));
+  }
+  LK_ASSIGN_OR_RETURN(const std::string scheme, fields.string_or("activation_scheme", "dynamic"));
+  if (scheme != "dynamic" && scheme != "static") {
+    return unsupported("{}: activation_scheme \"{}\" is not supported, expected dynamic or static",
+                       fields.what(), scheme.substr(0, 60));
+  }
   if (fields.has("weight_block_size")) {
     LK_ASSIGN_OR_RETURN(const auto block, block_of(fields, "weight_block_size"));
     return formats_of_groups(fields, Element::kE4M3, block.first, block.second);
   }
-  return formats_of_algorithm(fields, "quant_method");
+  return named;
 }
 
 // The `weights` of one config group of compressed-tensors.

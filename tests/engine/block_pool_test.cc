@@ -71,34 +71,46 @@ TEST(SequenceBlocks, TakesNothingWhenOneGroupHasTooFew) {
 TEST(KvPlan, FullDemandOrWhatTheBytesHold) {
   const KvLayout layout = layout_of({64, 0});  // 64 bytes a block and group
   const KvDemand demand{8, 1024, 64};
-  const auto full = plan_kv_blocks(layout, demand, 1 << 30);
+  const auto full = plan_kv(layout, demand, 1 << 30);
   ASSERT_TRUE(full);
-  EXPECT_GE((*full)[1], 8 * 64);
-  EXPECT_LT((*full)[0], 8 * 10);
+  EXPECT_GE(full->blocks[1], 8 * 64);
+  EXPECT_LT(full->blocks[0], 8 * 10);
   for (size_t bytes : {8'000, 12'000, 20'000, 30'000}) {
-    const auto some = plan_kv_blocks(layout, demand, bytes);
+    const auto some = plan_kv(layout, demand, bytes);
     ASSERT_TRUE(some) << some.error().message;
-    EXPECT_LE(((*some)[0] + (*some)[1]) * layout.block_bytes(0), bytes);
-    EXPECT_GE((*some)[1], 64);
+    EXPECT_LE((some->blocks[0] + some->blocks[1]) * layout.block_bytes(0), bytes);
+    EXPECT_GE(some->blocks[1], 64);
   }
-  EXPECT_FALSE(plan_kv_blocks(layout, demand, 2'000));
+  EXPECT_FALSE(plan_kv(layout, demand, 2'000));
+  const size_t least = least_kv_bytes(layout, demand);
+  EXPECT_TRUE(plan_kv(layout, demand, least));
+  EXPECT_FALSE(plan_kv(layout, demand, least - 1));
 }
 
 TEST(KvPlan, StatesAndSnapshotsOfRecurrentLayers) {
   KvLayout layout = layout_of({0});
   layout.states = {{.conv = 100, .state = 900}, {.conv = 100, .state = 900}};  // 8,000 bytes
   KvDemand demand{8, 64, 64, true};
+  const size_t kBlocks = least_kv_bytes(layout, demand) - 8'000;
   const auto full = plan_kv(layout, demand, 1 << 20);
   ASSERT_TRUE(full);
   EXPECT_EQ(full->states, 8);
-  EXPECT_EQ(full->snapshots, ((1 << 20) - 8 * 8'000) / 4 / 8'000);
+  EXPECT_EQ(full->snapshots, static_cast<int>(((1 << 20) - kBlocks - 8 * 8'000) / 4 / 8'000));
   const auto some = plan_kv(layout, demand, 50'000);
   ASSERT_TRUE(some) << some.error().message;
-  EXPECT_EQ(some->states, 3);  // of half the bytes
+  EXPECT_EQ(some->states, 4);  // three in half the bytes, beside one that has what it needs
   EXPECT_EQ(some->snapshots, 0);
+  // However little there is beyond, it does not starve the one.
+  for (size_t more = 0; more < 60'000; more += 500) {
+    const auto plan = plan_kv(layout, demand, 8'000 + kBlocks + more);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_GE(plan->blocks[0] * layout.block_bytes(0), kBlocks);
+    EXPECT_LE(plan->blocks[0] * layout.block_bytes(0) + (plan->states + plan->snapshots) * 8'000,
+              8'000 + kBlocks + more);
+  }
+  EXPECT_FALSE(plan_kv(layout, demand, 8'000 + kBlocks - 1));
   demand.prefix_cache = false;
   EXPECT_EQ(plan_kv(layout, demand, 1 << 20)->snapshots, 0);
-  EXPECT_FALSE(plan_kv(layout, demand, 7'999));
   EXPECT_EQ(kv_bytes_of_sequence(layout, 64), 8'000 + 4 * layout.block_bytes(0));
   layout.states.clear();
   EXPECT_EQ(plan_kv(layout, demand, 1 << 20)->states, 0);

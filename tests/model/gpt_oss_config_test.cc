@@ -112,13 +112,23 @@ TEST(GptOssConfig, EachNeededFieldMissing) {
     ++fields;
   }
   EXPECT_EQ(fields, 13);
-  for (const char* key :
-       {"rope_type", "factor", "beta_fast", "beta_slow", "original_max_position_embeddings"}) {
+  for (const char* key : {"rope_type", "factor", "original_max_position_embeddings"}) {
     Json json = base_config();
     json["rope_scaling"].erase(key);
     EXPECT_ERROR(parse(json), "config.json: rope_scaling: field " + std::string(key));
     EXPECT_ERROR(parse(json), "is missing");
   }
+}
+
+// As Transformers fills them in.
+TEST(GptOssConfig, YarnHasDefaults) {
+  Json json = base_config();
+  json["rope_scaling"].erase("beta_fast");
+  json["rope_scaling"].erase("beta_slow");
+  const auto config = parse(json);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->rope.beta_fast, 32);
+  EXPECT_EQ(config->rope.beta_slow, 1);
 }
 
 TEST(GptOssConfig, EachFieldOutOfRange) {

@@ -190,8 +190,11 @@ Fixture hybrid_model(const std::string& name) {
 }
 
 Fixture small_model(const std::string& name) {
-  return {std::string(LK_SOURCE_DIR) + "/tests/data/models/" + name,
-          {"attention", "experts", "all"}};
+  // NAME-FORMAT is NAME quantized, with the same adapters.
+  const std::string models = std::string(LK_SOURCE_DIR) + "/tests/data/models/";
+  return {.folder = models + name,
+          .adapters = {"attention", "experts", "all"},
+          .adapter_root = models + name.substr(0, name.find('-')) + "/adapters"};
 }
 
 std::string model_folder() { return tiny_gpt_oss().folder; }
@@ -248,7 +251,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 namespace {}  // namespace
 
 Adapter load_adapter(const Model& model, const std::string& name, const Fixture& fixture) {
-  auto adapter = load_peft_adapter(fixture.folder + "/adapters/" + name, name, model.linears(), {});
+  const std::string root =
+      fixture.adapter_root.empty() ? fixture.folder + "/adapters" : fixture.adapter_root;
+  auto adapter = load_peft_adapter(root + "/" + name, name, model.linears(), {});
   if (!adapter) throw std::runtime_error(adapter.error().message);
   return **adapter;
 }

@@ -20,6 +20,7 @@ namespace lk::test {
 struct Fixture {
   std::string folder;
   std::vector<std::string> adapters;
+  std::string adapter_root{};  // empty: folder/adapters
 };
 const Fixture& tiny_gpt_oss();                  // models/tiny-gpt-oss-mxfp4
 Fixture hybrid_model(const std::string& name);  // of models/, with adapters sql and json

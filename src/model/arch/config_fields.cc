@@ -71,8 +71,8 @@ Result<RopeConfig> parse_yarn(const JsonFields& fields, const JsonFields& scalin
                                   "beta_slow", "original_max_position_embeddings", "truncate"},
                                  also));
   LK_ASSIGN_OR_RETURN(rope.factor, number_between(scaling, "factor", kRequired, 1, 1e6));
-  LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", kRequired, 1e-3, 1e6));
-  LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", kRequired, 1e-3, 1e6));
+  LK_ASSIGN_OR_RETURN(rope.beta_fast, number_between(scaling, "beta_fast", 32, 1e-3, 1e6));
+  LK_ASSIGN_OR_RETURN(rope.beta_slow, number_between(scaling, "beta_slow", 1, 1e-3, 1e6));
   if (rope.beta_fast <= rope.beta_slow) {
     return invalid("{}: beta_fast is {}, expected more than beta_slow = {}", scaling.what(),
                    rope.beta_fast, rope.beta_slow);
