@@ -126,7 +126,7 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
       ->required();
   app.add_option("FOLDER", synth.folder, "Where to write it")->required();
   app.add_option("--layers", synth.layers, "Keep this many layers; default: all")
-      ->check(CLI::Range(0, kLargestCount));
+      ->check(CLI::Range(1, kLargestCount));
   app.add_option("--adapters", synth.adapters, "PEFT adapters to write into FOLDER/adapter0 ...")
       ->check(CLI::Range(0, 10000));
   app.add_option("--rank", synth.rank, "Their rank")

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "checkpoint/hf_config.h"
 #include "cli/hub_models.h"
 #include "cli/output.h"
@@ -15,6 +17,22 @@ Result<LinearTable> table_of(const std::string& folder) {
   LK_ASSIGN_OR_RETURN(const HfConfig config, HfConfig::read(folder));
   LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(config.model_type()));
   return row->table(config);
+}
+
+// What the adapters of `synth --adapters` are for: experts, and attention; of a model whose kept
+// layers have none of it, the recurrent mixers.
+std::vector<std::string> adapter_targets(const LinearTable& table) {
+  const auto has = [&](Stage stage) {
+    return std::any_of(table.linears.begin(), table.linears.end(),
+                       [stage](const LinearSpec& spec) { return spec.stage == stage; });
+  };
+  std::vector<std::string> targets;
+  if (has(Stage::kQuery))
+    targets.emplace_back("attention");
+  else if (has(Stage::kRecurrentIn))
+    targets.emplace_back("recurrent");
+  if (has(Stage::kExpertUp)) targets.emplace_back("experts");
+  return targets;
 }
 
 Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
@@ -35,6 +53,7 @@ Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
     SynthAdapterOptions adapter;
     adapter.rank = options.rank;
     adapter.alpha = 2.0 * options.rank;
+    adapter.targets = adapter_targets(table);
     adapter.seed = options.seed + 1 + static_cast<uint64_t>(i);
     LK_RETURN_IF_ERROR(
         synthesize_adapter(fmt::format("{}/adapter{}", options.folder, i), table, adapter));
