@@ -1,6 +1,6 @@
 // A long prompt through every architecture: memory grows by its keys, values and state and by
 // nothing else, and a sliding window keeps its window. LORIKEET_LONG_CONTEXT is the number of
-// tokens (default 4,096; 32,768 take minutes).
+// tokens (default 2,048; 32,768 take minutes).
 #include <gtest/gtest.h>
 
 #include <unistd.h>

@@ -30,7 +30,7 @@ TEST_P(HybridModel, RoundedActivationsStayNear) { model_.expect_rounded_activati
 
 TEST_P(HybridModel, SameBitsAloneAndInChunks) {
   for (const std::string& row : every_row()) {
-    if (row == "reference") model_.keep_some_cases(2);  // slow
+    model_.keep_some_cases(row == "reference" ? 1 : 3);  // slow
     model_.expect_same_bits(row);
   }
 }
