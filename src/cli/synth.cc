@@ -2,8 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
+#include "base/bytes.h"
 #include "checkpoint/hf_config.h"
 #include "cli/hub_models.h"
 #include "cli/output.h"
@@ -19,49 +18,30 @@ Result<LinearTable> table_of(const std::string& folder) {
   return row->table(config);
 }
 
-// What the adapters of `synth --adapters` are for: experts, and attention; of a model whose kept
-// layers have none of it, the recurrent mixers.
-std::vector<std::string> adapter_targets(const LinearTable& table) {
-  const auto has = [&](Stage stage) {
-    return std::any_of(table.linears.begin(), table.linears.end(),
-                       [stage](const LinearSpec& spec) { return spec.stage == stage; });
+SynthProgress show_on(StatusLine& line) {
+  return [&line](uint64_t done, uint64_t total) {
+    if (line.due()) {
+      const double share = static_cast<double>(done) / static_cast<double>(total);
+      line.show(
+          fmt::format("{} {} of {}", progress_bar(share), format_bytes(done), format_bytes(total)));
+    }
+    return !interrupted();
   };
-  std::vector<std::string> targets;
-  if (has(Stage::kQuery))
-    targets.emplace_back("attention");
-  else if (has(Stage::kRecurrentIn))
-    targets.emplace_back("recurrent");
-  if (has(Stage::kExpertUp)) targets.emplace_back("experts");
-  return targets;
 }
 
-Status run_synth(const SynthCommandOptions& options, StatusLine& line) {
+Result<bool> run_synth(const SynthCommandOptions& options, StatusLine& line) {
   SynthOptions synth;
   synth.preset = options.preset;
   synth.layers = options.layers;
   synth.seed = options.seed;
   synth.router_skew = options.router_skew;
-  synth.progress = [&](uint64_t done, uint64_t total) {
-    if (!line.due()) return;
-    const double share = static_cast<double>(done) / static_cast<double>(total);
-    line.show(fmt::format("{} {:.1f} of {:.1f} GB", progress_bar(share),
-                          static_cast<double>(done) * 1e-9, static_cast<double>(total) * 1e-9));
-  };
-  LK_RETURN_IF_ERROR(synthesize_checkpoint(options.folder, synth));
-  LK_ASSIGN_OR_RETURN(const LinearTable table, table_of(options.folder));
-  for (int i = 0; i < options.adapters; ++i) {
-    SynthAdapterOptions adapter;
-    adapter.rank = options.rank;
-    adapter.alpha = 2.0 * options.rank;
-    adapter.targets = adapter_targets(table);
-    adapter.seed = options.seed + 1 + static_cast<uint64_t>(i);
-    LK_RETURN_IF_ERROR(
-        synthesize_adapter(fmt::format("{}/adapter{}", options.folder, i), table, adapter));
-  }
-  return {};
+  synth.adapters = options.adapters;
+  synth.adapter_rank = options.rank;
+  synth.progress = show_on(line);
+  return synthesize_checkpoint(options.folder, synth);
 }
 
-Status run_synth_lora(const SynthLoraOptions& options) {
+Result<bool> run_synth_lora(const SynthLoraOptions& options, StatusLine& line) {
   LK_ASSIGN_OR_RETURN(const std::string folder, find_model(options.model, options.revision));
   LK_ASSIGN_OR_RETURN(const LinearTable table, table_of(folder));
   SynthAdapterOptions adapter;
@@ -69,27 +49,38 @@ Status run_synth_lora(const SynthLoraOptions& options) {
   adapter.alpha = options.alpha > 0 ? options.alpha : 2.0 * options.rank;
   adapter.targets = options.targets;
   adapter.seed = options.seed;
+  adapter.model = folder;
+  adapter.progress = show_on(line);
+  watch_interrupts();
   return synthesize_adapter(options.folder, table, adapter);
 }
 
-int exit_code(const Status& status) {
-  if (status) return kExitGood;
-  print_error(status.error().message);
-  if (interrupted()) return kExitInterrupted;
-  return status.error().kind == ErrorKind::kInternal ? kExitFailed : kExitUsage;
+int exit_code(const Result<bool>& whole, const std::string& folder) {
+  if (!whole) {
+    print_error(whole.error().message);
+    if (interrupted()) return kExitInterrupted;
+    return whole.error().kind == ErrorKind::kInternal ? kExitFailed : kExitUsage;
+  }
+  if (*whole) return kExitGood;
+  print_error(fmt::format("interrupted: {} was not written", folder));
+  return kExitInterrupted;
 }
 
 }  // namespace
 
 int synth_command(const SynthCommandOptions& options) {
   StatusLine line;
-  const Status status = run_synth(options, line);
+  watch_interrupts();
+  const Result<bool> whole = run_synth(options, line);
   line.clear();
-  return exit_code(status);
+  return exit_code(whole, options.folder);
 }
 
 int synth_lora_command(const SynthLoraOptions& options) {
-  return exit_code(run_synth_lora(options));
+  StatusLine line;
+  const Result<bool> whole = run_synth_lora(options, line);
+  line.clear();
+  return exit_code(whole, options.folder);
 }
 
 }  // namespace lk

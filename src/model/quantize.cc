@@ -6,6 +6,7 @@
 
 #include "base/mmap_file.h"
 #include "model/archs.h"
+#include "model/output_folder.h"
 #include "model/quantize_linear.h"
 #include "model/quantize_plan.h"
 
@@ -33,47 +34,6 @@ bool is_companion(std::string_view name) {
          name.starts_with("tokenizer") || name.starts_with("chat_template") ||
          name.ends_with(".tiktoken");
 }
-
-// Files that stand in `folder` by the work of this object, removed with it unless they are kept.
-class OutputFolder {
- public:
-  static Result<OutputFolder> make(const std::string& in, const std::string& out) {
-    std::error_code error;
-    if (fs::equivalent(in, out, error)) {
-      return invalid("{} is the folder that is read; give another to write to", out);
-    }
-    OutputFolder folder;
-    folder.path_ = out;
-    folder.made_ = fs::create_directories(out, error);
-    if (error) {
-      return fail(ErrorKind::kResource, "cannot make the folder {}: {}", out, error.message());
-    }
-    const bool empty = fs::is_empty(out, error);
-    if (error || !empty) return invalid("{} is not empty; give a new folder to write to", out);
-    folder.kept_ = false;
-    return folder;
-  }
-  OutputFolder(OutputFolder&& other) noexcept
-      : path_(std::move(other.path_)), made_(other.made_), kept_(other.kept_) {
-    other.kept_ = true;
-  }
-  ~OutputFolder() {
-    if (kept_) return;
-    std::error_code ignored;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
-      fs::remove_all(entry.path(), ignored);
-    }
-    if (made_) fs::remove(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  OutputFolder() = default;
-  std::string path_;
-  bool made_ = false;  // was not there before
-  bool kept_ = true;
-};
 
 Status copy_companions(const std::string& in, const std::string& out) {
   std::error_code error;
@@ -199,7 +159,8 @@ Result<QuantizeReport> quantize_checkpoint(const std::string& in, const std::str
   warn_of_unmatched(keep, table, stored, report);
   LK_ASSIGN_OR_RETURN(const QuantizePlan plan,
                       plan_quantization(checkpoint, table, stored, *options.target, keep));
-  LK_ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::make(in, out));
+  LK_RETURN_IF_ERROR(check_outside(out, in));
+  LK_ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::make(out, {in}));
   LK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                       SafetensorsWriter::create(out, "model", plan.tensors, options.shard_bytes));
   report.bytes = writer.total_bytes();

@@ -1,17 +1,49 @@
 #include "model/synth.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "checkpoint/safetensors_writer.h"
+#include "model/output_folder.h"
 #include "model/synth_presets.h"
 #include "model/synth_writer.h"
 
 namespace lk {
 namespace {
 
-namespace fs = std::filesystem;
+// Experts, and attention; of a model whose kept layers have none of it, the recurrent mixers.
+std::vector<std::string> adapter_targets(const LinearTable& table) {
+  const auto has = [&](Stage stage) {
+    return std::any_of(table.linears.begin(), table.linears.end(),
+                       [stage](const LinearSpec& spec) { return spec.stage == stage; });
+  };
+  std::vector<std::string> targets;
+  if (has(Stage::kQuery))
+    targets.emplace_back("attention");
+  else if (has(Stage::kRecurrentIn))
+    targets.emplace_back("recurrent");
+  if (has(Stage::kExpertUp)) targets.emplace_back("experts");
+  return targets;
+}
+
+// False if `progress` said so.
+Result<bool> write_adapters(const std::string& folder, const LinearTable& table,
+                            const SynthOptions& options) {
+  for (int i = 0; i < options.adapters; ++i) {
+    SynthAdapterOptions adapter;
+    adapter.rank = options.adapter_rank;
+    adapter.alpha = 2.0 * options.adapter_rank;
+    adapter.targets = adapter_targets(table);
+    adapter.seed = options.seed + 1 + static_cast<uint64_t>(i);
+    adapter.progress = options.progress;
+    LK_ASSIGN_OR_RETURN(const bool whole,
+                        synthesize_adapter(fmt::format("{}/adapter{}", folder, i), table, adapter));
+    if (!whole) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -74,20 +106,24 @@ Result<std::string> byte_tokenizer(const SynthModel& model) {
       .dump();
 }
 
-Status synthesize_checkpoint(const std::string& folder, const SynthOptions& options) {
+Result<bool> synthesize_checkpoint(const std::string& folder, const SynthOptions& options) {
   LK_ASSIGN_OR_RETURN(const SynthModel model, synth_model(options.preset, options.layers));
   LK_ASSIGN_OR_RETURN(const auto tensors, synth_tensors(model, options.router_skew));
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return invalid("cannot make {}: {}", folder, error.message());
-  if (fs::exists(folder + "/config.json", error))
-    return invalid("{} holds a model already", folder);
-  if (error) return invalid("cannot look into {}: {}", folder, error.message());
-
+  std::error_code absent;
+  std::vector<std::string> sources;
+  if (std::filesystem::is_directory(options.preset, absent)) {
+    sources.push_back(options.preset);
+    LK_RETURN_IF_ERROR(check_outside(folder, options.preset));
+  }
+  LK_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::make(folder, sources));
   const HfConfig& files = model.files;
   LK_ASSIGN_OR_RETURN(const std::string tokenizer, byte_tokenizer(model));
-  LK_RETURN_IF_ERROR(write_random_safetensors(folder, "model", tensors, options.seed,
-                                              options.shard_bytes, options.progress));
+  LK_ASSIGN_OR_RETURN(const bool model_whole,
+                      write_random_safetensors(folder, "model", tensors, options.seed,
+                                               options.shard_bytes, options.progress));
+  if (!model_whole) return false;
+  LK_ASSIGN_OR_RETURN(const bool adapters_whole, write_adapters(folder, model.table, options));
+  if (!adapters_whole) return false;
   const auto write_json = [&](const char* name, const std::shared_ptr<const Json>& json) -> Status {
     return json ? write_text_file(folder + name, json_file_text(*json)) : Status{};
   };
@@ -99,7 +135,9 @@ Status synthesize_checkpoint(const std::string& folder, const SynthOptions& opti
                       "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + "
                       "'\\n' }}{%- endfor -%}{{ 'assistant: ' }}\n"));
   // Last, so that a folder with a config is a whole one.
-  return write_json("/config.json", files.config);
+  LK_RETURN_IF_ERROR(write_json("/config.json", files.config));
+  output.keep();
+  return true;
 }
 
 }  // namespace lk

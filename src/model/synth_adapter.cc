@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/json.h"
 #include "checkpoint/safetensors_writer.h"
+#include "model/output_folder.h"
 #include "model/synth.h"
 #include "model/synth_writer.h"
 
@@ -185,22 +185,22 @@ class AdapterPlan {
 
 }  // namespace
 
-Status synthesize_adapter(const std::string& folder, const LinearTable& table,
-                          const SynthAdapterOptions& options) {
+Result<bool> synthesize_adapter(const std::string& folder, const LinearTable& table,
+                                const SynthAdapterOptions& options) {
   if (options.rank < 1)
     return invalid("an adapter's rank must be at least 1, not {}", options.rank);
   if (!std::isfinite(options.alpha) || options.alpha <= 0)
     return invalid("an adapter's alpha must be a positive number, not {}", options.alpha);
   LK_ASSIGN_OR_RETURN(const auto specs, find_targets(table, options.targets));
   if (specs.empty()) return invalid("no targets are named that an adapter could adapt");
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return fail(ErrorKind::kResource, "cannot make {}: {}", folder, error.message());
-  if (std::filesystem::exists(folder + "/adapter_config.json"))
-    return invalid("{} holds an adapter already", folder);
   const AdapterPlan plan(table, options, specs);
-  LK_RETURN_IF_ERROR(write_random_safetensors(folder, "adapter_model", plan.tensors, options.seed,
-                                              UINT64_MAX, {}));
+  std::vector<std::string> sources;
+  if (!options.model.empty()) sources.push_back(options.model);
+  LK_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::make(folder, sources));
+  LK_ASSIGN_OR_RETURN(const bool whole,
+                      write_random_safetensors(folder, "adapter_model", plan.tensors, options.seed,
+                                               UINT64_MAX, options.progress));
+  if (!whole) return false;
   const OrderedJson config = {{"peft_type", "LORA"},
                               {"peft_version", "0.21.0"},
                               {"task_type", "CAUSAL_LM"},
@@ -214,7 +214,9 @@ Status synthesize_adapter(const std::string& folder, const LinearTable& table,
                               {"rank_pattern", OrderedJson::object()},
                               {"alpha_pattern", OrderedJson::object()}};
   // Last, so that a folder with a config is a whole one.
-  return write_text_file(folder + "/adapter_config.json", config.dump(1) + "\n");
+  LK_RETURN_IF_ERROR(write_text_file(folder + "/adapter_config.json", config.dump(1) + "\n"));
+  output.keep();
+  return true;
 }
 
 }  // namespace lk

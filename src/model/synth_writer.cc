@@ -97,10 +97,10 @@ void lower_by_place(float skew, SplitMix& random, std::string& bytes) {
 
 }  // namespace
 
-Status write_random_safetensors(const std::string& folder, const std::string& stem,
-                                const std::vector<SynthTensor>& tensors, uint64_t seed,
-                                uint64_t shard_bytes,
-                                const std::function<void(uint64_t, uint64_t)>& progress) {
+Result<bool> write_random_safetensors(const std::string& folder, const std::string& stem,
+                                      const std::vector<SynthTensor>& tensors, uint64_t seed,
+                                      uint64_t shard_bytes,
+                                      const std::function<bool(uint64_t, uint64_t)>& progress) {
   std::vector<DeclaredTensor> declared;
   for (const SynthTensor& t : tensors) declared.push_back({t.name, t.dtype, t.shape});
   LK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
@@ -116,10 +116,11 @@ Status write_random_safetensors(const std::string& folder, const std::string& st
       if (tensors[i].skew > 0) lower_by_place(tensors[i].skew, random, chunk);
       LK_RETURN_IF_ERROR(writer.write(i, at, std::as_bytes(std::span(chunk))));
       done += chunk.size();
-      if (progress) progress(done, writer.total_bytes());
+      if (progress && !progress(done, writer.total_bytes())) return false;
     }
   }
-  return writer.finish();
+  LK_RETURN_IF_ERROR(writer.finish());
+  return true;
 }
 
 }  // namespace lk

@@ -24,9 +24,11 @@ struct SynthTensor {
 };
 
 // Writes <stem>.safetensors, or shards with an index where the sum is over `shard_bytes`.
-Status write_random_safetensors(const std::string& folder, const std::string& stem,
-                                const std::vector<SynthTensor>& tensors, uint64_t seed,
-                                uint64_t shard_bytes,
-                                const std::function<void(uint64_t, uint64_t)>& progress);
+// `progress` is told bytes done and in all, and may be empty. False if it returned false: nothing
+// is left.
+Result<bool> write_random_safetensors(const std::string& folder, const std::string& stem,
+                                      const std::vector<SynthTensor>& tensors, uint64_t seed,
+                                      uint64_t shard_bytes,
+                                      const std::function<bool(uint64_t, uint64_t)>& progress);
 
 }  // namespace lk

@@ -109,30 +109,103 @@ TEST(QuantizeCommand, AFullDiskIsToldBeforeTheWork) {
   ::umount(disk.path().c_str());
 }
 
-TEST(QuantizeCommand, AnInterruptLeavesNothing) {
-  const NewFolder out("interrupted");
+// Starts the program, sends it `signal` when `file` is there, and gives its exit code (128 + signal
+// if it was killed) and what it said.
+ProcessResult stopped_at(const std::vector<std::string>& args, const std::string& file,
+                         int signal) {
   const std::string program = std::string(LK_BINARY_DIR) + "/bin/lorikeet";
   const std::string err = temporary_file("");
+  std::vector<const char*> words = {program.c_str()};
+  for (const std::string& arg : args) words.push_back(arg.c_str());
+  words.push_back(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
     std::freopen(err.c_str(), "w", stderr);
-    ::execl(program.c_str(), program.c_str(), "quantize", tiny_model().c_str(), out.path().c_str(),
-            "--format", "mxfp8", "--threads", "1", "--report", nullptr);
+    ::execv(program.c_str(), const_cast<char**>(words.data()));
     ::_exit(127);
   }
-  while (!fs::exists(out.path() + "/model.safetensors") &&
-         ::waitpid(child, nullptr, WNOHANG) == 0) {
-    ::usleep(500);
-  }
-  ::kill(child, SIGINT);
   int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  std::ifstream file(err);
-  const std::string said{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_EQ(WEXITSTATUS(status), 130) << said;
-  EXPECT_NE(said.find("interrupted: " + out.path() + " was not written"), said.npos) << said;
-  EXPECT_FALSE(fs::exists(out.path()));
+  bool ended = false;
+  while (!fs::exists(file) && !(ended = ::waitpid(child, &status, WNOHANG) == child)) ::usleep(500);
+  if (!ended) {
+    ::kill(child, signal);
+    ::waitpid(child, &status, 0);
+  }
+  ProcessResult result;
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  std::ifstream said(err);
+  result.err = {std::istreambuf_iterator<char>(said), {}};
+  return result;
+}
+
+// The commands that write folders, each at a work of seconds; {} is the folder.
+struct Writer {
+  std::vector<std::string> args;
+  std::string weights;  // the first file written
+};
+std::vector<Writer> writers(const std::string& out) {
+  return {{{"quantize", tiny_model(), out, "--format", "mxfp8", "--threads", "1", "--report"},
+           "/model.safetensors"},
+          {{"synth", "gpt-oss-20b", out, "--layers", "1"}, "/model.safetensors"},
+          {{"synth", tiny_model(), out, "--adapters", "2", "--rank", "8192"},
+           "/adapter0/adapter_model.safetensors"},
+          {{"synth-lora", tiny_model(), out, "--r", "8192"}, "/adapter_model.safetensors"}};
+}
+
+TEST(WritingCommands, AnInterruptLeavesNothing) {
+  const NewFolder above("interrupted");
+  for (const Writer& writer : writers(above.path() + "/out")) {
+    SCOPED_TRACE(writer.args[0]);
+    for (const int signal : {SIGINT, SIGTERM}) {
+      const std::string out = above.path() + "/out";
+      const ProcessResult result = stopped_at(writer.args, out + writer.weights, signal);
+      EXPECT_EQ(result.code, 130) << result.err;
+      EXPECT_NE(result.err.find("interrupted: " + out + " was not written"), std::string::npos)
+          << result.err;
+      EXPECT_FALSE(fs::exists(above.path()));  // made by the command too
+    }
+  }
+}
+
+TEST(WritingCommands, TellWhatAKilledRunLeft) {
+  const NewFolder out("killed");
+  for (const Writer& writer : writers(out.path())) {
+    SCOPED_TRACE(writer.args[0]);
+    EXPECT_EQ(stopped_at(writer.args, out.path() + writer.weights, SIGKILL).code, 128 + SIGKILL);
+    expect_refused(writer.args, "holds part of a checkpoint, left by a run that did not end");
+    EXPECT_TRUE(fs::exists(out.path() + writer.weights));  // not ours to remove
+    fs::remove_all(out.path());
+  }
+}
+
+TEST(WritingCommands, AFailureLeavesNothing) {
+  const NewFolder out("failed");
+  for (const Writer& writer : writers(out.path() + "/a/b")) {
+    SCOPED_TRACE(writer.args[0]);
+    // No file may grow over half a megabyte.
+    const ProcessResult result = run_lorikeet(writer.args, "", "", "ulimit -f 512;");
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find("File too large"), std::string::npos) << result.err;
+    EXPECT_FALSE(fs::exists(out.path()));
+  }
+}
+
+TEST(WritingCommands, RefuseFoldersThatHoldSomething) {
+  const std::string model = temporary_model();
+  const NewFolder out("full");
+  fs::create_directories(out.path());
+  std::ofstream(out.path() + "/notes") << "mine";
+  for (const Writer& writer : writers(out.path())) expect_refused(writer.args, "is not empty");
+  EXPECT_TRUE(fs::exists(out.path() + "/notes"));
+  expect_refused({"synth", tiny_model(), model}, "holds a model already");
+  expect_refused({"synth-lora", tiny_model(), model}, "holds a model already");
+  expect_refused({"synth-lora", model, model}, "is the folder that is read");
+  for (const std::string& inside : {model + "/made", model + "/a/../b/c"}) {
+    const std::string part = "lies inside " + model;
+    expect_refused({"quantize", model, inside, "--format", "mxfp8"}, part);
+    expect_refused({"synth", model, inside}, part);
+  }
+  EXPECT_FALSE(fs::exists(model + "/made") || fs::exists(model + "/a") || fs::exists(model + "/b"));
 }
 
 TEST(SynthLora, RunsWhatItWrote) {

@@ -45,7 +45,7 @@ struct Made {
 
   LinearTable table;
   TempFolder folder;
-  Status status;
+  Result<bool> status = false;
 };
 
 // Every preset in its published layout, whole and cut off: the loader accounts for each tensor.
@@ -106,7 +106,8 @@ TEST(SynthModel, ConfigsOfFoldersGiveModelsThatRun) {
     SCOPED_TRACE(like);
     const TempFolder folder;
     const std::string out = folder.path() + "/made";
-    const Status made = synthesize_checkpoint(out, {.preset = like, .layers = 2, .progress = {}});
+    const Result<bool> made =
+        synthesize_checkpoint(out, {.preset = like, .layers = 2, .progress = {}});
     ASSERT_TRUE(made) << made.error().message;
     const auto model = load_model({.kernels = every_row().front()}, {out, {}});
     const auto runs = run(*model, {{{5, 6, 7}, -1}});
