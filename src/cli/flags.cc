@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/number_flags.h"
 #include "cli/quantize_flags.h"
 #include "cli/serve_flags.h"
 #include "model/synth_presets.h"
@@ -11,10 +12,6 @@ namespace lk {
 namespace {
 
 constexpr const char* kRevisionHelp = "Branch, tag or commit of a hub id; default: main";
-
-CLI::Validator seed_range() {
-  return CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0");
-}
 
 // A flag that may be repeated, one value each time.
 CLI::Option* repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
@@ -76,9 +73,8 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--presence-penalty", flags.presence_penalty,
                  "Taken off the logits of tokens in the output");
   app.add_option("--frequency-penalty", flags.frequency_penalty, "The same, times their count");
-  app.add_option("--seed", flags.seed,
-                 "Seed of every request without its own; default: a new one for each")
-      ->check(seed_range());
+  check_seed(app.add_option("--seed", flags.seed,
+                            "Seed of every request without its own; default: a new one for each"));
 }
 
 void add_run(CLI::App& app, RunOptions& run) {
@@ -132,14 +128,12 @@ void add_synth(CLI::App& app, SynthCommandOptions& synth) {
   app.add_option("--rank", synth.rank, "Their rank")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--router-skew", synth.router_skew,
-                 "Make some experts popular: the one at place k of a random order is (1 + k)^-S as "
-                 "likely as the first; 0: all alike")
-      ->type_name("S")
-      ->check(CLI::Range(0.0, 10.0));
-  app.add_option("--seed", synth.seed, "Seed of all values")
-      ->check(seed_range())
-      ->capture_default_str();
+  check_number(app.add_option("--router-skew", synth.router_skew,
+                              "Make some experts popular: the one at place k of a random order is "
+                              "(1 + k)^-S as likely as the first; 0: all alike")
+                   ->type_name("S"),
+               0, 10);
+  check_seed(app.add_option("--seed", synth.seed, "Seed of all values"))->capture_default_str();
 }
 
 void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
@@ -149,8 +143,8 @@ void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
   app.add_option("--r,--rank", lora.rank, "Its rank")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--alpha", lora.alpha, "lora_alpha; default: twice the rank")
-      ->check(CLI::PositiveNumber);
+  check_number(app.add_option("--alpha", lora.alpha, "lora_alpha; default: twice the rank"), 1e-6,
+               1e6);
   lora.targets = {"attention", "experts"};
   app.add_option(
          "--targets", lora.targets,
@@ -161,9 +155,7 @@ void add_synth_lora(CLI::App& app, SynthLoraOptions& lora) {
       ->delimiter(',')
       ->expected(1, 10000)
       ->capture_default_str();
-  app.add_option("--seed", lora.seed, "Seed of all values")
-      ->check(seed_range())
-      ->capture_default_str();
+  check_seed(app.add_option("--seed", lora.seed, "Seed of all values"))->capture_default_str();
 }
 
 // What a line of --input may hold.

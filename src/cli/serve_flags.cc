@@ -8,6 +8,7 @@
 
 #include "cli/compat_flags.h"
 #include "cli/config_file.h"
+#include "cli/number_flags.h"
 
 namespace lk {
 namespace {
@@ -36,7 +37,7 @@ class Adder {
     return app_.add_flag(name, target, help)->group(group_);
   }
   CLI::Option* bytes(const std::string& name, uint64_t& target, const std::string& help) {
-    return app_.add_option(name, target, help)
+    return check_bytes(app_.add_option(name, target, help))
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
         ->type_name("BYTES")
@@ -90,8 +91,8 @@ void add_model(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   add.value("--override-generation-config", o.override_generation_config,
             "JSON with sampling defaults that win over those: {\"temperature\": 0.2}");
-  add.value("--seed", o.seed, "Seed of every request without its own; default: a new one for each")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()).description("INT >= 0"));
+  check_seed(add.value("--seed", o.seed,
+                       "Seed of every request without its own; default: a new one for each"));
   add.count("--max-logprobs", o.max_logprobs, "Most likely tokens that a request may ask for", 0,
             100);
   add.value("--kernels", o.model.kernels,
@@ -147,12 +148,14 @@ void add_engine(CLI::App& app, ServeOptions& o) {
   add.count("--max-queue", o.max_queue,
             "Requests that may wait beyond --max-num-seqs; more get 429; -1: any number", -1,
             kLargestCount);
-  add.value("--request-timeout", o.request_timeout, "Seconds that an answer may take; 0: any time")
-      ->check(CLI::Range(0.0, 1e9).description("SECONDS"))
+  check_number(add.value("--request-timeout", o.request_timeout,
+                         "Seconds that an answer may take; 0: any time"),
+               0, 1e9, "SECONDS")
       ->capture_default_str();
-  add.value("--shutdown-timeout", o.shutdown_timeout,
-            "Seconds that running requests get after SIGTERM; 0: as long as they take")
-      ->check(CLI::Range(0.0, 1e9).description("SECONDS"))
+  check_number(
+      add.value("--shutdown-timeout", o.shutdown_timeout,
+                "Seconds that running requests get after SIGTERM; 0: as long as they take"),
+      0, 1e9, "SECONDS")
       ->capture_default_str();
   add.flag("--log-requests,--enable-log-requests", o.log_requests,
            "A line for each request on stderr, without prompts");

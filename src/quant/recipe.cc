@@ -53,7 +53,7 @@ Result<std::vector<const Format*>> formats_of_algorithm(const JsonFields& fields
   if (!fields.has("group_size")) return formats;
   LK_ASSIGN_OR_RETURN(const int64_t group, fields.integer("group_size", 0, 1 << 20));
   const int known = formats.front()->group_cols;
-  if (known > 1 && group != 0 && group != known) {
+  if (known > 1 && group != known) {
     return unsupported("{}: group_size is {}, but {} has groups of {}", fields.what(), group,
                        formats.front()->name, known);
   }
@@ -113,6 +113,10 @@ Result<std::vector<const Format*>> formats_of_arguments(const JsonFields& weight
     return unsupported("{}: weights of type {} with {} bits are not supported", weights.what(),
                        type.substr(0, 60), bits);
   }
+  LK_ASSIGN_OR_RETURN(const bool symmetric, weights.boolean_or("symmetric", true));
+  if (!symmetric)
+    return unsupported("{}: weights with zero points (symmetric: false) are not supported",
+                       weights.what());
   const Element element = bits == 8 ? Element::kE4M3 : Element::kE2M1;
   if (strategy == "tensor") return formats_of_groups(weights, element, 0, 0);
   if (strategy == "channel") return formats_of_groups(weights, element, 1, 0);
@@ -184,6 +188,16 @@ Status read_excluded(const JsonFields& fields, std::initializer_list<const char*
   return {};
 }
 
+// compressed-tensors' sparse weights come in layouts of their own.
+Status refuse_sparsity(const JsonFields& fields) {
+  if (!fields.has("sparsity_config") || fields.json()["sparsity_config"].empty()) return {};
+  LK_ASSIGN_OR_RETURN(const JsonFields sparsity, fields.object("sparsity_config"));
+  LK_ASSIGN_OR_RETURN(const std::string format, sparsity.string_or("format", "dense"));
+  if (format == "dense") return {};
+  return unsupported("{}: sparse weights (format \"{}\") are not supported", sparsity.what(),
+                     format.substr(0, 60));
+}
+
 Status read_modelopt(const JsonFields& fields, Recipe& recipe) {
   LK_RETURN_IF_ERROR(
       read_excluded(fields, {"exclude_modules", "ignore"}, PatternStyle::kModelOpt, recipe));
@@ -230,6 +244,7 @@ Result<Recipe> read_recipe(const HfConfig& config) {
     return recipe;
   }
   if (method == "compressed-tensors") {
+    LK_RETURN_IF_ERROR(refuse_sparsity(fields));
     LK_RETURN_IF_ERROR(read_excluded(fields, {"ignore"}, PatternStyle::kCompressedTensors, recipe));
     LK_RETURN_IF_ERROR(read_config_groups(fields, recipe));
     if (fields.has("kv_cache_scheme")) recipe.kv_cache = "FP8";

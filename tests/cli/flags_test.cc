@@ -101,6 +101,53 @@ TEST(Flags, WrongUsageIsOneSentence) {
   }
 }
 
+// Read as the nearest number that there is, they would be taken.
+TEST(Flags, NumbersOutOfRangeAreToldTheRange) {
+  const std::string seeds = "from 0 to 9223372036854775807";
+  for (const std::vector<const char*>& command : std::vector<std::vector<const char*>>{
+           {"run", "M"}, {"serve", "M"}, {"synth", "P", "F"}, {"synth-lora", "M", "F"}}) {
+    for (const char* seed : {"9223372036854775808", "18446744073709551615", "18446744073709551616",
+                             "99999999999999999999", "-1", "1.5", "nan", "7x"}) {
+      std::vector<const char*> args = command;
+      args.insert(args.end(), {"--seed", seed});
+      const auto parsed = parse(args);
+      ASSERT_TRUE(std::holds_alternative<UsageText>(parsed)) << command[0] << " " << seed;
+      EXPECT_NE(std::get<UsageText>(parsed).text.find(seeds), std::string::npos)
+          << std::get<UsageText>(parsed).text;
+    }
+    std::vector<const char*> args = command;
+    args.insert(args.end(), {"--seed", "9223372036854775807"});
+    EXPECT_FALSE(std::holds_alternative<UsageText>(parse(args))) << command[0];
+  }
+  struct Row {
+    std::vector<const char*> command;
+    const char* range;
+    std::vector<const char*> bad;
+    const char* good;
+  };
+  for (const Row& row : std::vector<Row>{
+           {{"synth", "P", "F", "--router-skew"}, "0 to 10", {"nan", "inf", "-1", "1e300"}, "1.5"},
+           {{"synth-lora", "M", "F", "--alpha"},
+            "1e-06 to 1e+06",
+            {"nan", "inf", "-inf", "0", "-2", "1e300", "1e999"},
+            "32"},
+           {{"serve", "M", "--request-timeout"}, "0 to 1e+09", {"nan", "inf", "-1"}, "0.5"},
+           {{"serve", "M", "--shutdown-timeout"}, "0 to 1e+09", {"nan", "inf", "-1"}, "0"},
+           {{"serve", "M", "--adapter-memory"}, "bytes", {"18446744073709551616"}, "2GiB"}}) {
+    for (const char* value : row.bad) {
+      std::vector<const char*> args = row.command;
+      args.push_back(value);
+      const auto parsed = parse(args);
+      ASSERT_TRUE(std::holds_alternative<UsageText>(parsed)) << args[0] << " " << value;
+      EXPECT_NE(std::get<UsageText>(parsed).text.find(row.range), std::string::npos)
+          << std::get<UsageText>(parsed).text;
+    }
+    std::vector<const char*> args = row.command;
+    args.push_back(row.good);
+    EXPECT_FALSE(std::holds_alternative<UsageText>(parse(args))) << row.command.back();
+  }
+}
+
 TEST(Flags, AnUnknownCommandIsToldTheKnownOnes) {
   for (const std::vector<const char*>& args :
        std::vector<std::vector<const char*>>{{"bogus"}, {""}, {"models/x", "--prompt", "y"}, {}}) {

@@ -126,6 +126,16 @@ TEST(Recipe, CompressedTensors) {
                "weights of 4 bits whose scales span 1 rows and 64 channels");
   expect_error(tensors, config(R"({"num_bits": 4, "type": "int"})", R"(["Linear"])", "[]"),
                "weights of type int with 4 bits are not supported");
+  expect_error(
+      tensors,
+      config(R"({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": false})",
+             R"(["Linear"])", R"(["lm_head"])"),
+      "weights with zero points (symmetric: false) are not supported");
+  std::string sparse = config(channel, R"(["Linear"])", R"(["lm_head"])");
+  sparse.insert(1, R"("sparsity_config": {"format": "sparse-24-bitmask"}, )");
+  expect_error(tensors, sparse, "sparse weights (format \"sparse-24-bitmask\") are not supported");
+  sparse.replace(sparse.find("sparse-24-bitmask"), 17, "dense");
+  expect_quiet(tensors, sparse);
   expect_error(tensors, config(channel, R"(["re:("])", "[]"), "\"re:(\" is no regular expression");
   expect_error(tensors, config(channel, "3", "[]"), "targets is 3, expected a list");
   // Only the exact name is ignored.
@@ -148,6 +158,8 @@ TEST(Recipe, ModelOpt) {
                file(R"("quant_algo": "NVFP4", "group_size": 16)"));
   expect_error(tensors, "", "group_size is 32, but nvfp4 has groups of 16",
                file(R"("quant_algo": "NVFP4", "group_size": 32)"));
+  expect_error(tensors, "", "group_size is 0, but nvfp4 has groups of 16",
+               file(R"("quant_algo": "NVFP4", "group_size": 0)"));
   expect_error(tensors, "", "quant_algo \"W4A8_AWQ\" is not supported",
                file(R"("quant_algo": "W4A8_AWQ")"));
   const std::string mixed = R"("quant_algo": "MIXED_PRECISION", "quantized_layers": )";
