@@ -70,7 +70,7 @@ class Planner {
         std::any_of(spellings.begin(), spellings.end(),
                     [&](const std::string& spelling) { return keep_.covers(spelling); });
     if (in_scope(spec, target_.scope) && !kept) {
-      LK_RETURN_IF_ERROR(check_width(spec, planned.name));
+      LK_RETURN_IF_ERROR(check_width(spec, planned.name, spellings.front()));
       LK_RETURN_IF_ERROR(declare_pieces(planned, /*plain=*/false));
       planned.fate = may_transcribe(planned) ? Fate::kTranscribed : Fate::kEncoded;
     } else if (is_quantized(*linear.format)) {
@@ -90,13 +90,15 @@ class Planner {
     return {};
   }
 
-  Status check_width(const LinearSpec& spec, const std::string& name) const {
+  // `spelling`: what --keep finds it by.
+  Status check_width(const LinearSpec& spec, const std::string& name,
+                     const std::string& spelling) const {
     const int group = target_.stored->group_cols;
     // Blocks of rows and columns may end early, runs of channels may not.
     if (group == 0 || target_.stored->group_rows > 1 || spec.in % group == 0) return {};
     return invalid(
         "{} is {} channels wide, but {} needs a multiple of {}; --keep {} leaves it as it is", name,
-        spec.in, target_.format, group, name);
+        spec.in, target_.format, group, spelling);
   }
 
   // Codes and scales can move as they are: the same format, and no scale spans rows that the new

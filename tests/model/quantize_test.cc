@@ -303,5 +303,24 @@ TEST_F(Quantize, OutliersAndZerosSurviveEveryTarget) {
   }
 }
 
+// What a refusal advises can be typed as it stands.
+TEST(QuantizeAdvice, KeepsWhatIsTooNarrow) {
+  const std::string model = small_model("olmoe").folder;
+  const test::TempFolder folder;
+  QuantizeOptions options;
+  options.target = *find_target("mxfp4", "modelopt");
+  for (int layer = 0; layer < 2; ++layer) {
+    const auto refused = quantize_checkpoint(model, folder.path() + "/out", options);
+    ASSERT_FALSE(refused);
+    const std::string& text = refused.error().message;
+    const size_t at = text.find("--keep ");
+    ASSERT_NE(at, text.npos) << text;
+    options.keep.push_back(text.substr(at + 7, text.find(" leaves it") - at - 7));
+  }
+  const auto report = quantize_checkpoint(model, folder.path() + "/out", options);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->warnings.empty()) << report->warnings.front();
+}
+
 }  // namespace
 }  // namespace lk::test
