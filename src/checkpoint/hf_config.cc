@@ -31,9 +31,28 @@ std::optional<int64_t> as_integer(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
+// Transformers 5 writes {"__float__": "Infinity"} where JSON has no number for it.
+void restore_floats(Json& json) {
+  if (json.is_object() && json.size() == 1 && json.contains("__float__")) {
+    const Json& name = json["__float__"];
+    const double infinity = std::numeric_limits<double>::infinity();
+    if (name == "Infinity") {
+      json = infinity;
+    } else if (name == "-Infinity") {
+      json = -infinity;
+    } else if (name == "NaN") {
+      json = std::numeric_limits<double>::quiet_NaN();
+    }
+    return;
+  }
+  if (!json.is_structured()) return;
+  for (Json& member : json) restore_floats(member);
+}
+
 Result<std::shared_ptr<const Json>> read_object(const std::string& path) {
   LK_ASSIGN_OR_RETURN(Json json, read_json_file(path));
   if (!json.is_object()) return invalid("{} holds {}, expected an object", path, found(json));
+  restore_floats(json);
   return std::make_shared<const Json>(std::move(json));
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/checkpoint/safetensors_writer.h"
@@ -51,6 +53,19 @@ HfConfig config_of(const char* config, const char* generation) {
   if (generation)
     files.generation_config = std::make_shared<const Json>(*parse_json(generation, "g"));
   return files;
+}
+
+TEST(HfConfig, NumbersAsTransformersFiveWritesThem) {
+  const test::TempFolder folder;
+  folder.write("config.json", R"({"model_type": "m", "limit": [0.0, {"__float__": "Infinity"}],
+    "low": {"__float__": "-Infinity"}, "none": {"__float__": "NaN"}, "other": {"__float__": "x"}})");
+  const auto files = HfConfig::read(folder.path());
+  ASSERT_TRUE(files) << files.error().message;
+  const Json& json = *files->config;
+  EXPECT_EQ(json["limit"][1], std::numeric_limits<double>::infinity());
+  EXPECT_EQ(json["low"], -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(json["none"].get<double>()));
+  EXPECT_TRUE(json["other"].is_object());
 }
 
 TEST(HfConfig, EosTokenIds) {
