@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/stderr.h"
 
 namespace lk {
 
@@ -23,8 +24,6 @@ class Output {
 // here on a write that cannot be done is an error, no signal. Errors: stdout is closed.
 Status check_standard_streams();
 
-// Text on stderr as it is; dropped where stderr cannot be written.
-void write_to_stderr(std::string_view text);
 // "lorikeet: <message>" on stderr.
 void print_error(std::string_view message);
 void print_warning(std::string_view message);

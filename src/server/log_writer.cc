@@ -2,31 +2,21 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/stderr.h"
 #include "server/http/io_loop.h"
 
 namespace lk {
 namespace {
 
 constexpr int kMostWaiting = 10'000;
-
-void write_to_stderr(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    text.remove_prefix(static_cast<size_t>(count));
-  }
-}
 
 }  // namespace
 
