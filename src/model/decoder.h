@@ -91,6 +91,8 @@ class Decoder : public Model {
   Linear linear(Stage stage, int layer) const;
   void check_batch(const Batch& batch) const;
   void reserve(const Batch& batch);
+  // Adds the mixer's output linear of `mixed_` to the residual stream.
+  void project_mixed(const Batch& batch, const Linear& out);
   void attend(const Batch& batch, const Attention& layer, KvLayer kv);
   void recur(const Batch& batch, const DeltaNet& layer, StateLayer state);
   void recur(const Batch& batch, const Mamba& layer, StateLayer state);

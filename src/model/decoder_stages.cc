@@ -112,6 +112,11 @@ Decoder::Moe Decoder::bind(const MoeSpec& spec, int layer) const {
   return moe;
 }
 
+void Decoder::project_mixed(const Batch& batch, const Linear& out) {
+  parts_.kernels->output(
+      batch, {.x = mixed_.as<float>(), .linear = out, .residual = residual_.as<float>()});
+}
+
 void Decoder::attend(const Batch& batch, const Attention& layer, KvLayer kv) {
   Kernels& kernels = *parts_.kernels;
   const AttentionSpec& spec = *layer.spec;
@@ -144,8 +149,7 @@ void Decoder::attend(const Batch& batch, const Attention& layer, KvLayer kv) {
                             .sinks = layer.sinks,
                             .out = mixed_.as<float>(),
                             .gate = gate});
-  kernels.output(batch,
-                 {.x = mixed_.as<float>(), .linear = layer.out, .residual = residual_.as<float>()});
+  project_mixed(batch, layer.out);
 }
 
 void Decoder::recur(const Batch& batch, const DeltaNet& layer, StateLayer state) {
@@ -167,8 +171,7 @@ void Decoder::recur(const Batch& batch, const DeltaNet& layer, StateLayer state)
                                     .value_dim = spec.value_dim,
                                     .state = state,
                                     .out = mixed_.as<float>()});
-  parts_.kernels->output(
-      batch, {.x = mixed_.as<float>(), .linear = layer.out, .residual = residual_.as<float>()});
+  project_mixed(batch, layer.out);
 }
 
 void Decoder::recur(const Batch& batch, const Mamba& layer, StateLayer state) {
@@ -191,8 +194,7 @@ void Decoder::recur(const Batch& batch, const Mamba& layer, StateLayer state) {
                                 .dt_max = spec.dt_max,
                                 .state = state,
                                 .out = mixed_.as<float>()});
-  parts_.kernels->output(
-      batch, {.x = mixed_.as<float>(), .linear = layer.out, .residual = residual_.as<float>()});
+  project_mixed(batch, layer.out);
 }
 
 void Decoder::mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen,
