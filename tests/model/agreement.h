@@ -23,8 +23,10 @@ class Agreement {
   std::unique_ptr<Model> load(const LoadHooks& hooks) const;
   Deviation deviation_of(Model& model, const RunOptions& options = {.seed = 3, .steps = 5}) const;
 
-  // The plain loops within 1e-3, fast kernels within their tolerances; prints what they reach.
-  void expect_agrees() const;
+  // The plain loops within 1e-3, fast kernels within their tolerances; prints what they reach. Rows
+  // that round activations to bfloat16 (by name only) may be left out: a few channels wide, one
+  // rounding is much of a sum.
+  void expect_agrees(bool rows_that_round = true) const;
   // The same with activations rounded to 8 bits inside the experts, the adapters reading what they
   // were before.
   void expect_rounded_activations_stay_near() const;

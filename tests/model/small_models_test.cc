@@ -3,6 +3,8 @@
 // attention, experts and router in one batch; and faults that these tests must see.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/model/agreement.h"
 
 namespace lk::test {
@@ -25,6 +27,40 @@ TEST_P(QuantizedModel, RoundedActivationsStayNear) {
 
 TEST_P(SmallModel, SameBitsAloneAndInChunks) {
   for (const std::string& row : every_row()) model_.expect_same_bits(row);
+}
+
+// Qwen3.5 and Nemotron-H with one adapter on every linear that PEFT lets one adapt: a, b, both
+// gates, routers, shared experts and the latent projections too, which the trained models' adapters
+// leave alone. Nemotron's routes by groups and works in a latent space.
+class SeededHybrid : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_EQ(model_.cases().size(), 8u); }
+
+  Fixture fixture_ = small_model(GetParam());
+  Agreement model_{fixture_};
+};
+
+TEST_P(SeededHybrid, AgreesWithTransformers) { model_.expect_agrees(/*rows_that_round=*/false); }
+
+TEST_P(SeededHybrid, SameBitsAloneAndInChunks) {
+  for (const std::string& row : every_row()) model_.expect_same_bits(row);
+}
+
+TEST_P(SeededHybrid, AnAdapterOffAtOneSeamShows) {
+  model_.keep_adapter("all");
+  const auto model = load_model({}, fixture_);
+  const Adapter whole = load_adapter(*model, "all", fixture_);
+  std::set<Stage> stages;
+  for (const AdapterModule& module : whole.modules) stages.insert(module.spec->stage);
+  EXPECT_EQ(stages.size(), GetParam() == "qwen3_5_moe" ? 15u : 12u);
+  for (const Stage stage : stages) {
+    Adapter part = whole;
+    std::erase_if(part.modules, [&](const AdapterModule& m) { return m.spec->stage == stage; });
+    bind(*model, 0, part);
+    const Deviation d = model_.deviation_of(*model);
+    fmt::print("{}, off at {}: {}\n", GetParam(), stage_name(stage), d.text());
+    EXPECT_GT(d.largest(), 5e-3) << stage_name(stage);
+  }
 }
 
 // What each fault does to the reference kernels' agreement.
@@ -80,6 +116,9 @@ INSTANTIATE_TEST_SUITE_P(Archs, SmallModel,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Archs, QuantizedModel,
                          testing::Values("qwen3_moe-fp8", "olmoe-fp8-dynamic", "mixtral-nvfp4"),
+                         name_of);
+
+INSTANTIATE_TEST_SUITE_P(Archs, SeededHybrid, testing::Values("qwen3_5_moe", "nemotron_h"),
                          name_of);
 
 }  // namespace
