@@ -36,6 +36,8 @@ class Device {
   // Thread-safe; work that reads the memory may still be running.
   virtual void release(void* data, size_t bytes, MemoryUse use) noexcept = 0;
   virtual size_t allocated(MemoryUse use) const = 0;
+  // Bytes that can still be allocated; the largest size_t where that is the host's to say.
+  virtual size_t free_memory() const = 0;
 
   // In order with the kernels. `from` may change once the call returns.
   virtual void upload(void* to, const void* from, size_t bytes) = 0;

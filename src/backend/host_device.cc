@@ -24,6 +24,8 @@ class HostDevice : public Device {
   }
   size_t allocated(MemoryUse use) const override { return allocated_[static_cast<size_t>(use)]; }
 
+  size_t free_memory() const override { return SIZE_MAX; }
+
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void clear(void* to, size_t bytes) override { std::memset(to, 0, bytes); }

@@ -1,7 +1,5 @@
 #include "cache/kv_cache.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace lk {
@@ -27,17 +25,17 @@ size_t KvLayout::state_bytes() const {
   return total;
 }
 
-KvCache::KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots)
-    : layout_(layout), blocks_(std::move(blocks)), state_slots_(state_slots) {
+KvCache::KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots, Device& device)
+    : layout_(layout), blocks_(std::move(blocks)), state_slots_(state_slots), device_(&device) {
   LK_CHECK(blocks_.size() == layout_.groups.size());
   const size_t half = half_block_bytes(layout_);
   for (int group : layout_.layer_group) {
-    keys_.emplace_back(half * blocks_[group]);
-    values_.emplace_back(half * blocks_[group]);
+    keys_.emplace_back(device, half * blocks_[group], MemoryUse::kCache);
+    values_.emplace_back(device, half * blocks_[group], MemoryUse::kCache);
   }
   for (const StateShape& shape : layout_.states) {
-    convs_.emplace_back(sizeof(float) * shape.conv * state_slots);
-    states_.emplace_back(sizeof(float) * shape.state * state_slots);
+    convs_.emplace_back(device, sizeof(float) * shape.conv * state_slots, MemoryUse::kCache);
+    states_.emplace_back(device, sizeof(float) * shape.state * state_slots, MemoryUse::kCache);
   }
 }
 
@@ -57,7 +55,7 @@ void KvCache::copy_state(int from_slot, int to_slot) {
   LK_CHECK(from_slot >= 0 && from_slot < state_slots_ && to_slot >= 0 && to_slot < state_slots_);
   for (size_t i = 0; i < layout_.states.size(); ++i) {
     const auto copy = [&](float* slots, int64_t count) {
-      std::copy_n(slots + from_slot * count, count, slots + to_slot * count);
+      device_->copy(slots + to_slot * count, slots + from_slot * count, sizeof(float) * count);
     };
     copy(convs_[i].as<float>(), layout_.states[i].conv);
     copy(states_[i].as<float>(), layout_.states[i].state);

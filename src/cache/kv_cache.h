@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "backend/device_buffer.h"
 #include "base/result.h"
 #include "kernels/kernels.h"
 
@@ -37,8 +37,10 @@ struct KvLayout {
 
 class KvCache {
  public:
-  // `blocks[g]` blocks for group g and states of `state_slots` sequences. Throws std::bad_alloc.
-  KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots = 0);
+  // `blocks[g]` blocks for group g and states of `state_slots` sequences, in `device`'s memory.
+  // Throws std::bad_alloc.
+  KvCache(const KvLayout& layout, std::vector<int> blocks, int state_slots = 0,
+          Device& device = host_device());
 
   KvLayer layer(int attention_layer);  // pointers for the kernels
   StateLayer state(int recurrent_layer);
@@ -53,8 +55,9 @@ class KvCache {
   KvLayout layout_;
   std::vector<int> blocks_;
   int state_slots_;
-  std::vector<AlignedBuffer> keys_, values_;   // by attention layer
-  std::vector<AlignedBuffer> convs_, states_;  // by recurrent layer
+  Device* device_;
+  std::vector<DeviceBuffer> keys_, values_;   // by attention layer
+  std::vector<DeviceBuffer> convs_, states_;  // by recurrent layer
 };
 
 }  // namespace lk

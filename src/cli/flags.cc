@@ -47,6 +47,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, const std::string& lora_f
                  "Refuse adapters of a larger rank")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  app.add_option("--device", flags.device, kDeviceHelp)->capture_default_str();
   app.add_option("--kernels", flags.kernels,
                  "Kernels to run on, a name that `lorikeet inspect` lists; default: "
                  "LORIKEET_KERNELS, or the best");

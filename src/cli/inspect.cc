@@ -11,6 +11,7 @@
 #include "cli/session.h"
 #include "engine/kv_plan.h"
 #include "engine/machine_limits.h"
+#include "kernels/devices.h"
 #include "kernels/select.h"
 #include "model/archs.h"
 #include "model/decoder.h"
@@ -74,7 +75,8 @@ OrderedJson tensor_groups(const StoredModel& stored) {
   return groups;
 }
 
-OrderedJson memory(const StoredModel& stored, const KvLayout& layout, size_t adapter_bytes) {
+OrderedJson memory(const StoredModel& stored, const KvLayout& layout, size_t adapter_bytes,
+                   const Device& device) {
   size_t linears = 0, plain = 0;
   for (const StoredLinear& linear : stored.linears) linears += bytes_of(linear);
   for (const TensorView& tensor : stored.plain) plain += tensor.bytes();
@@ -94,12 +96,13 @@ OrderedJson memory(const StoredModel& stored, const KvLayout& layout, size_t ada
           {"kv_block_tokens", kKvBlockTokens},
           {"kv_groups", groups},
           {"adapter_bytes", adapter_bytes},
-          {"available_bytes", available_memory()}};
+          {"available_bytes", device.is_host() ? available_memory() : device.free_memory()}};
 }
 
-std::string reason(const KernelsRow& row, bool chosen, bool after_chosen,
+std::string reason(const KernelsRow& row, bool on_gpu, bool chosen, bool after_chosen,
                    const std::string& asked) {
   if (!row.supported()) return fmt::format("this CPU lacks what it needs: {}", row.needs);
+  if (on_gpu) return "the model is on the GPU";
   if (chosen) return asked.empty() ? "the fastest that this CPU has" : "asked for";
   if (!asked.empty()) return "not asked for";
   if (!row.preferred()) return "slower on this CPU than the next one";
@@ -113,11 +116,12 @@ OrderedJson kernels(const std::string& name, const Kernels& made) {
   bool after_chosen = false;
   for (const KernelsRow& row : kernels_table()) {
     const bool chosen = row.name == made.name();
-    rows.push_back({{"name", std::string(row.name)},
-                    {"needs", std::string(row.needs)},
-                    {"supported", row.supported()},
-                    {"chosen", chosen},
-                    {"reason", reason(row, chosen, after_chosen, asked)}});
+    rows.push_back(
+        {{"name", std::string(row.name)},
+         {"needs", std::string(row.needs)},
+         {"supported", row.supported()},
+         {"chosen", chosen},
+         {"reason", reason(row, !made.device().is_host(), chosen, after_chosen, asked)}});
     after_chosen = after_chosen || chosen;
   }
   return rows;
@@ -215,7 +219,12 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   LK_ASSIGN_OR_RETURN(const LinearTable table, row->table(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const DecoderSpec spec, row->decoder(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(const StoredModel stored, match_checkpoint(checkpoint, table));
-  LK_ASSIGN_OR_RETURN(const std::unique_ptr<Kernels> made, make_kernels(flags.kernels, 1));
+  LK_ASSIGN_OR_RETURN(const DeviceChoice device,
+                      choose_device({.device = flags.device,
+                                     .kernels = flags.kernels,
+                                     .threads = 1,
+                                     .bytes = checkpoint.total_bytes()}));
+  const Kernels* made = device.kernels.get();
   LK_ASSIGN_OR_RETURN(const std::vector<MoeGroup> moe, plan_moe(stored, table, spec, made->name(),
                                                                 moe_options(flags, /*lora=*/true)));
   size_t adapter_bytes = 0;
@@ -226,8 +235,10 @@ Result<OrderedJson> inspect_report(const InspectOptions& options) {
   report["architecture"] = table.architecture;
   report["sizes"] = sizes(spec);
   report["tensors"] = tensor_groups(stored);
-  report["memory"] = memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes);
+  report["memory"] =
+      memory(stored, make_kv_layout(spec, flags.kv_type), adapter_bytes, made->device());
   report.update(text_files(folder, checkpoint.config(), spec.vocab));
+  report["device"] = {{"name", std::string(made->device().name())}, {"reason", device.why}};
   report["kernels"] = kernels(flags.kernels, *made);
   report["moe"] = moe_groups(moe);
   report["adapters"] = std::move(adapter_rows);

@@ -106,6 +106,8 @@ std::string inspect_text(const OrderedJson& report) {
   out += text_file("tokenizer", report["tokenizer"], "none: run and serve need tokenizer.json");
   out += text_file("chat template", report["chat_template"], "none: messages cannot be answered");
   out += text_file("generation", report["generation_config"], "no generation_config.json");
+  out += fmt::format("\ndevice {}: {}\n", report["device"]["name"].get<std::string>(),
+                     report["device"]["reason"].get<std::string>());
   out += "\nkernels\n";
   for (const OrderedJson& row : report["kernels"]) {
     out += fmt::format("{} {:<12} {}\n", row["chosen"].get<bool>() ? "*" : " ", text(row["name"]),

@@ -49,6 +49,7 @@ Result<ModelParts> load_model_parts(const ModelFlags& flags, bool lora, int thre
   }
   StatusLine status;
   ModelOptions options;
+  options.device = flags.device;
   options.kernels = flags.kernels;
   options.moe = moe_options(flags, lora);
   options.threads = threads;

@@ -18,6 +18,10 @@ inline constexpr int kLargestCount = 1 << 30;
 
 inline constexpr const char* kVersion = "0.1.0";
 
+inline constexpr const char* kDeviceHelp =
+    "Where to compute: cpu, cuda or cuda:N (an NVIDIA GPU), or auto: a GPU that the model fits, "
+    "else "
+    "the CPU";
 inline constexpr const char* kMoeBackendHelp =
     "How the experts are computed: auto, or a name that `lorikeet inspect` lists; refused where it "
     "lacks something";
@@ -40,6 +44,7 @@ struct ModelFlags {
   std::string tokenizer;          // a folder with tokenizer.json; empty: the model's
   std::vector<std::string> lora;  // [NAME=]PATH, a folder or a hub id
   AdapterLoadOptions adapter_options;
+  std::string device = "auto";  // where it computes: auto, cpu, cuda, cuda:N
   std::string kernels, moe_backend;
   std::optional<ActivationPrecision> activations;
   KvType kv_type = KvType::kBF16;

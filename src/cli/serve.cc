@@ -28,13 +28,22 @@ constexpr const char* kKeyVariable = "LORIKEET_API_KEY";
 
 void say(const std::string& line) { print_error(line); }
 
+// Activations of a step of some 8,000 tokens, and the driver's own.
+constexpr size_t kGpuWorking = size_t{4} << 30;
+
 // Shares out the memory that there was before the model was loaded.
 Result<MemoryPlan> memory_plan(const ServeOptions& options, const EngineOptions& engine,
-                               const Model& model, const MachineLimits& limits) {
+                               const Model& model, const MachineLimits& machine) {
   const KvLayout& layout = model.kv_layout();
   const int length = options.max_model_len.value_or(model.info().max_positions);
   MemoryNeeds needs;
   needs.weights = model.info().weight_bytes;
+  MachineLimits limits = machine;
+  if (!model.device().is_host()) {
+    limits.available = model.device().free_memory() + needs.weights;
+    limits.limited_by = model.info().device;
+    needs.working = kGpuWorking;
+  }
   needs.kv_least = least_kv_bytes(
       layout, {engine.max_sequences, length, engine.max_step_tokens, engine.prefix_cache});
   // With recurrent layers snapshots, too (plan_kv).
@@ -165,6 +174,7 @@ void print_plan(const ServeOptions& options, const ModelParts& parts, const Serv
                 const MemoryPlan& memory, const std::vector<AdapterStatus>& adapters,
                 const Engine& engine) {
   const ModelInfo& info = served.info;
+  say(fmt::format("device {}: {}", info.device, info.device_reason));
   say(fmt::format("model {} ({}, {} layers, {} experts, {}), kernels {}",
                   fmt::join(served.names, ", "), info.architecture, info.layers, info.experts,
                   format_bytes(info.weight_bytes), parts.model->kernels().name()));
@@ -235,7 +245,7 @@ Result<int> serve(const ServeOptions& options) {
   EngineOptions engine_options;
   engine_options.max_sequences = options.max_num_seqs;
   engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
-      std::max(engine_options.max_step_tokens, options.max_num_seqs));
+      std::max(default_step_tokens(parts.model->device()), options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len.value_or(0);
   engine_options.adapter_slots = options.max_loras;
   engine_options.prefix_cache = options.prefix_caching;

@@ -95,6 +95,7 @@ void add_model(CLI::App& app, ServeOptions& o) {
                        "Seed of every request without its own; default: a new one for each"));
   add.count("--max-logprobs", o.max_logprobs, "Most likely tokens that a request may ask for", 0,
             100);
+  add.value("--device", o.model.device, kDeviceHelp)->capture_default_str();
   add.value("--kernels", o.model.kernels,
             "Kernels to run on, a name that `lorikeet inspect` lists; default: LORIKEET_KERNELS, "
             "or the best");

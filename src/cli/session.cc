@@ -26,7 +26,7 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   EngineOptions engine_options;
   engine_options.max_sequences = options.max_num_seqs;
   engine_options.max_step_tokens = options.max_num_batched_tokens.value_or(
-      std::max(engine_options.max_step_tokens, options.max_num_seqs));
+      std::max(default_step_tokens(session->parts_.model->device()), options.max_num_seqs));
   engine_options.max_model_len = options.max_model_len;
   engine_options.adapter_slots = slots;
   LK_ASSIGN_OR_RETURN(session->engine_,

@@ -35,6 +35,8 @@ SchedulerOptions scheduler_options(const EngineOptions& options, int vocab) {
 
 }  // namespace
 
+int default_step_tokens(const Device& device) { return device.is_host() ? 512 : 4096; }
+
 Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabulary,
                                                const EngineOptions& wanted) {
   EngineOptions options = wanted;
@@ -51,7 +53,9 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
                    options.max_sequences, options.max_step_tokens);
   }
   if (options.adapter_slots < 0) return invalid("adapter_slots must not be negative");
-  const size_t bytes = options.kv_bytes > 0 ? options.kv_bytes : available_memory() / 2;
+  const size_t available =
+      model.device().is_host() ? available_memory() : model.device().free_memory();
+  const size_t bytes = options.kv_bytes > 0 ? options.kv_bytes : available / 2;
   const KvDemand demand{options.max_sequences, options.max_model_len, options.max_step_tokens,
                         options.prefix_cache};
   LK_ASSIGN_OR_RETURN(const KvPlan plan, plan_kv(model.kv_layout(), demand, bytes));
@@ -74,7 +78,7 @@ Engine::Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options
     : model_(model),
       vocabulary_(std::move(vocabulary)),
       options_(options),
-      cache_(model.kv_layout(), plan.blocks, plan.states + plan.snapshots),
+      cache_(model.kv_layout(), plan.blocks, plan.states + plan.snapshots, model.device()),
       pools_(model.kv_layout(), plan.blocks),
       states_(plan.states, plan.snapshots),
       scheduler_(scheduler_options(options, model.info().vocab), pools_, states_),
@@ -160,6 +164,8 @@ void Engine::step(std::vector<TokenEvent>& events) {
   events.reserve(events.size() + plan.chunks.size());
   try {
     compute(plan);
+  } catch (const DeviceError&) {
+    throw;  // nothing will be computed any more
   } catch (const std::exception& e) {
     for (const Chunk& chunk : plan.chunks)
       fail_request(*chunk.sequence, fmt::format("a step of the model failed: {}", e.what()),
@@ -197,10 +203,36 @@ void Engine::compute(const StepPlan& plan) {
     stats_.prompt_tokens += std::min(prompt_left, chunk.count);
   }
   logits_.reserve(std::max<size_t>(1, batch.logit_count) * model_.info().vocab * sizeof(float));
+  choose_on_device(plan, batch.logit_count);
   const double before = thread_cpu_seconds();
   for (const StateCopy& copy : plan.restored) cache_.copy_state(copy.from, copy.to);
-  model_.forward(batch, cache_, logits_.as<float>());
+  if (model_.chooses()) {
+    model_.forward_and_choose(batch, cache_,
+                              {.choices = choices_,
+                               .chosen = chosen_,
+                               .logits = logits_.as<float>(),
+                               .tokens = tokens_.data()});
+  } else {
+    model_.forward(batch, cache_, logits_.as<float>());
+  }
   stats_.forward_cpu_seconds += thread_cpu_seconds() - before;
+}
+
+// Rows that need nothing but their token leave their logits on a device that chooses.
+void Engine::choose_on_device(const StepPlan& plan, int rows) {
+  choices_.clear();
+  chosen_.assign(rows, 0);
+  tokens_.assign(rows, -1);
+  if (!model_.chooses()) return;
+  choices_.resize(rows);
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    if (!rows_[i].samples) continue;
+    const int row = rows_[i].first + rows_[i].prompt_count;
+    if (const auto choice = output_.row_choice(*plan.chunks[i].sequence)) {
+      choices_[row] = *choice;
+      chosen_[row] = 1;
+    }
+  }
 }
 
 void Engine::fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events) {
@@ -235,7 +267,11 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   }
   sequence.scored = std::max(sequence.scored, rows.prompt_first + rows.prompt_count);
   if (rows.samples) {
-    output_.next_token(sequence, logits, event);
+    const int row = rows.first + rows.prompt_count;
+    if (chosen_[row])
+      output_.take_token(sequence, tokens_[row], event);
+    else
+      output_.next_token(sequence, logits, event);
     stats_.output_tokens += event.token >= 0;
     if (sequence.output_size() == 1) sequence.times.first_token = Clock::now();
   } else if (sequence.pending() == 0) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/result.h"
 #include "cache/block_pool.h"
 #include "cache/kv_cache.h"
@@ -28,6 +29,10 @@ struct EngineOptions {
   int adapter_slots = 16;     // as ModelOptions::adapter_slots
   bool prefix_cache = true;   // requests with the same beginning (and adapter) share its blocks
 };
+
+// EngineOptions::max_step_tokens that suits a device: on the CPU a long step keeps decoding streams
+// waiting, a GPU computes few tokens no faster than many.
+int default_step_tokens(const Device& device);
 
 // Upper bounds of the tokens of a step, as vLLM counts them.
 inline constexpr std::array<int, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
@@ -91,6 +96,7 @@ class Engine {
  private:
   Engine(Model& model, Vocabulary vocabulary, const EngineOptions& options, const KvPlan& plan);
   void compute(const StepPlan& plan);
+  void choose_on_device(const StepPlan& plan, int rows);
   void fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events);
   void finish(Sequence& sequence, TokenEvent&& event, std::vector<TokenEvent>& events);
   void take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
@@ -109,7 +115,10 @@ class Engine {
   RequestId next_id_ = 1;
   int paused_ = 0;
   EngineStats stats_;
-  AlignedBuffer logits_;  // [logit_count, vocab]
+  AlignedBuffer logits_;            // [logit_count, vocab]
+  std::vector<RowChoice> choices_;  // [logit_count]; empty where the device chooses nothing
+  std::vector<uint8_t> chosen_;     // [logit_count]
+  std::vector<int32_t> tokens_;     // [logit_count]
   std::vector<ChunkRows> rows_;
 };
 

@@ -29,7 +29,7 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs, const MachineLimits& li
   plan.limit = limits.available;
   plan.limited_by = limits.limited_by;
   plan.weights = needs.weights;
-  plan.working = std::min(kMostWorking, plan.limit / 16);
+  plan.working = needs.working.value_or(std::min(kMostWorking, plan.limit / 16));
   const size_t taken = plan.weights + plan.working;
   const size_t rest = plan.limit - std::min(plan.limit, taken);
   plan.kv_bytes =

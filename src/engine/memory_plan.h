@@ -17,6 +17,7 @@ struct MemoryNeeds {
   size_t kv_least = 0;  // bytes of one
   bool adapters = true;
   // What flags fix; otherwise chosen.
+  std::optional<size_t> working;  // activations of the largest step
   std::optional<int> threads;
   std::optional<size_t> kv_bytes, adapter_bytes;
 };

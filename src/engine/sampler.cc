@@ -48,11 +48,15 @@ void apply_penalties(float* logits, const SamplingParams& params, const TokenCou
   }
 }
 
+float inverse_temperature(const SamplingParams& params) {
+  return std::min(1.0f / params.temperature, kMostScale);
+}
+
 int32_t Sampler::choose(const float* logits, const SamplingParams& params, uint64_t position) {
   const Largest best = largest(logits, vocab_);
   if (best.id < 0 || !std::isfinite(best.logit)) return -1;
   if (params.temperature == 0 || params.top_k == 1) return best.id;
-  const float scale = std::min(1.0f / params.temperature, kMostScale);
+  const float scale = inverse_temperature(params);
   const double u = uniform_at(params.seed, position);
   const bool all_ids = params.top_k == 0 || params.top_k >= vocab_;
   if (all_ids && params.top_p >= 1 && params.min_p <= 0)

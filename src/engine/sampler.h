@@ -24,6 +24,8 @@ double uniform_at(uint64_t seed, uint64_t position);
 //   frequency and presence (OpenAI): l -= frequency * n + (n > 0 ? presence : 0)
 void apply_penalties(float* logits, const SamplingParams& params, const TokenCounts& counts);
 bool has_penalties(const SamplingParams& params);
+// 1 / temperature, bounded: of temperatures above 0.
+float inverse_temperature(const SamplingParams& params);
 
 class Sampler {
  public:

@@ -42,6 +42,35 @@ bool TokenOutput::changes_row(const Sequence& sequence) {
          below_min_tokens(sequence);
 }
 
+std::optional<RowChoice> TokenOutput::row_choice(const Sequence& sequence) const {
+  const Request& request = sequence.request;
+  const SamplingParams& sampling = request.sampling;
+  const bool greedy = sampling.temperature == 0 || sampling.top_k == 1;
+  const bool from_all = (sampling.top_k == 0 || sampling.top_k >= vocab_) && sampling.top_p >= 1 &&
+                        sampling.min_p <= 0;
+  // Ids without a token stand behind all others, if anywhere.
+  const int32_t limit = missing_.empty() ? vocab_ : missing_.front().first;
+  const bool tail = missing_.empty() || (missing_.size() == 1 && missing_[0].second == vocab_);
+  if (request.logprobs >= 0 || changes_row(sequence) || !tail || !(greedy || from_all))
+    return std::nullopt;
+  return RowChoice{.uniform = greedy ? 0 : uniform_at(sampling.seed, sequence.tokens.size()),
+                   .scale = greedy ? 0 : inverse_temperature(sampling),
+                   .limit = limit};
+}
+
+void TokenOutput::take_token(Sequence& sequence, int32_t token, TokenEvent& event) {
+  if (token < 0) {
+    event.finish = FinishReason::kError;
+    event.error = "no token can follow: the model gave no finite logit, or none is allowed";
+    return;
+  }
+  event.token = token;
+  if (sequence.request.mask) sequence.request.mask->accept(token);
+  sequence.tokens.push_back(token);
+  if (has_penalties(sequence.request.sampling)) ++sequence.counts[token];
+  end_or_go_on(sequence, event);
+}
+
 void TokenOutput::next_token(Sequence& sequence, float* logits, TokenEvent& event) {
   const Request& request = sequence.request;
   const bool scored = request.logprobs >= 0;
@@ -55,17 +84,8 @@ void TokenOutput::next_token(Sequence& sequence, float* logits, TokenEvent& even
     model_row = model_row_.data();
   }
   const int32_t token = choose(sequence, logits);
-  if (token < 0) {
-    event.finish = FinishReason::kError;
-    event.error = "no token can follow: the model gave no finite logit, or none is allowed";
-    return;
-  }
-  if (scored) event.logprob = static_cast<float>(model_row[token] - log_sum);
-  event.token = token;
-  if (request.mask) request.mask->accept(token);
-  sequence.tokens.push_back(token);
-  if (has_penalties(request.sampling)) ++sequence.counts[token];
-  end_or_go_on(sequence, event);
+  if (scored && token >= 0) event.logprob = static_cast<float>(model_row[token] - log_sum);
+  take_token(sequence, token, event);
 }
 
 int32_t TokenOutput::choose(const Sequence& sequence, float* logits) {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "engine/vocabulary.h"
+#include "kernels/kernels.h"
 
 namespace lk {
 
@@ -17,6 +19,10 @@ class TokenOutput {
   // `vocab`: ids in a row of logits.
   TokenOutput(const Vocabulary& vocabulary, std::vector<int32_t> eos_ids, int vocab);
 
+  // How a device may choose the token that follows; nothing if the row is needed on the host.
+  std::optional<RowChoice> row_choice(const Sequence& sequence) const;
+  // next_token with the choice made; -1: there was none.
+  void take_token(Sequence& sequence, int32_t token, TokenEvent& event);
   // Appends the token that follows to `sequence` and tells it in `event`; changes `logits` [vocab].
   // A row without a choice gives an event with kError.
   void next_token(Sequence& sequence, float* logits, TokenEvent& event);

@@ -62,6 +62,7 @@ class Weights {
   virtual size_t bytes() const = 0;
 
   ProductForm form;
+  int64_t out = 0, in = 0;  // of one expert's matrix; the reference looks them up elsewhere
 };
 
 // One adapter's pairs for one linear, packed; made by Kernels::pack_lora.
@@ -71,6 +72,8 @@ class LoraWeights {
   virtual size_t bytes() const = 0;
   // What a table of pairs on the device holds of it; null on a device with host memory.
   virtual const void* device_address() const { return nullptr; }
+  // Of all its pairs; known where there is a device_address.
+  virtual int max_rank() const { return 0; }
 };
 
 // A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. The embedding,
@@ -282,6 +285,21 @@ struct HeadArgs {
   float* logits;  // out [R, vocab]
 };
 
+// How a row of logits becomes a token where the device chooses: the largest (scale 0), or one draw
+// from softmax(scale * logits), as engine/sampler.h has it.
+struct RowChoice {
+  double uniform = 0;  // in [0, 1)
+  float scale = 0;     // 1 / temperature; 0: the largest
+  int32_t limit = 0;   // ids from here on are never chosen
+};
+
+struct ChooseArgs {
+  const float* logits;  // [R, vocab]
+  int rows, vocab;
+  const RowChoice* choices;  // [R]
+  int32_t* tokens;           // out [R]; -1 where the largest logit is not finite
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -313,6 +331,9 @@ class Kernels {
   virtual void experts(const Batch& batch, const ExpertArgs& args) = 0;
   virtual void shared_expert(const Batch& batch, const SharedExpertArgs& args) = 0;
   virtual void head(const Batch& batch, const HeadArgs& args) = 0;
+  // Does this device choose tokens? Elsewhere the host reads the logits anyway.
+  virtual bool chooses() const { return false; }
+  virtual void choose(const ChooseArgs&) {}
 };
 
 }  // namespace lk

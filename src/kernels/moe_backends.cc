@@ -14,7 +14,18 @@ constexpr Element kE4m3Only[] = {Element::kE4M3};
 constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu, Activation::kSwiGlu,
                                            Activation::kRelu2};
 
+constexpr std::string_view kCuda = "cuda";
+
 constexpr MoeBackend kBackends[] = {
+    {.name = "cuda-w16",
+     .what =
+         "on a GPU: weights decoded to bfloat16 inside a tensor-core loop, activations bfloat16",
+     .only_on = kCuda,
+     .elements = kEveryElement,
+     .form = {},
+     .activations = kEveryActivation,
+     .ungated = true,
+     .cost = 1},
     {.name = "cpu-w4a8",
      .what = "4-bit weights, activations rounded to int8 in groups of 32 or 16 channels",
      .elements = kE2m1Only,
@@ -77,6 +88,9 @@ std::string_view activations_of(const MoeBackend& row) {
 
 // The first capability that a row lacks, in words; empty if it has all.
 std::string lacking(const MoeBackend& row, const MoeNeeds& needs, bool named) {
+  if (!row.only_on.empty() && row.only_on != needs.kernels)
+    return fmt::format("runs on the {} kernels alone", row.only_on);
+  if (row.only_on.empty() && needs.kernels == kCuda) return "computes on the CPU";
   if (row.not_on == needs.kernels) {
     return fmt::format("does not run on the {} kernels", needs.kernels);
   }

@@ -19,7 +19,7 @@ enum class ActivationPrecision : uint8_t { kBF16 /* or better */, k8Bit };
 
 // What a layer group asks of a backend.
 struct MoeNeeds {
-  std::string_view kernels;  // row of kernels_table() that runs the rest of the model
+  std::string_view kernels;  // Kernels::name() of what runs the rest of the model
   const Format* up = nullptr;
   const Format* down = nullptr;
   Activation activation = Activation::kClampedSwiGlu;
@@ -34,6 +34,8 @@ struct MoeNeeds {
 struct MoeBackend {
   std::string_view name;
   std::string_view what;              // in words, for inspect
+  std::string_view only_on = {};      // Kernels::name() on which alone it runs; empty: any of the
+                                      // CPU's
   std::string_view not_on = {};       // row of kernels_table() on which it does not run
   std::span<const Element> elements;  // of weights
   ProductForm form;

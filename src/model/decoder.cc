@@ -43,8 +43,9 @@ KvLayout make_kv_layout(const DecoderSpec& spec, KvType type) {
 
 Decoder::Decoder(DecoderParts parts, KvType kv_type, int adapter_slots)
     : parts_(std::move(parts)),
-      lora_(parts_.table->linears.size(), adapter_slots),
-      kv_layout_(make_kv_layout(parts_.spec, kv_type)) {
+      lora_(parts_.table->linears.size(), adapter_slots, device()),
+      kv_layout_(make_kv_layout(parts_.spec, kv_type)),
+      batch_(device()) {
   bind_layers();
 }
 
@@ -88,12 +89,16 @@ void Decoder::reserve(const Batch& batch) {
       widen(latent, layer.moe->latent);
     }
   }
-  const auto rows_of = [&batch](size_t width, auto&... buffers) {
+  const auto rows_of = [&batch, this](size_t width, auto&... buffers) {
     static_assert(sizeof(float) == sizeof(int32_t));
-    (buffers.reserve(batch.tokens * width * sizeof(float)), ...);
+    (buffers.reserve(device(), batch.tokens * width * sizeof(float)), ...);
   };
   rows_of(parts_.spec.hidden, residual_, x_);
-  rows_of(parts_.spec.rope.inv_freq.size(), rope_cos_, rope_sin_);
+  if (!device().is_host()) {
+    const size_t rows = std::max(1, batch.logit_count);
+    logits_.reserve(device(), rows * parts_.spec.vocab * sizeof(float));
+    logits_to_ = logits_.as<float>();
+  }
   rows_of(q_width, q_);
   rows_of(gate_width, gate_);
   rows_of(mixed_width, mixed_);
@@ -101,14 +106,46 @@ void Decoder::reserve(const Batch& batch) {
   rows_of(latent, latent_x_, latent_);
 }
 
-void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,
-                      const ForwardTrace& trace) {
-  if (batch.tokens == 0) return;
-  check_batch(batch);
+bool Decoder::compute(const Batch& host, KvCache& cache, const ForwardTrace& trace) {
+  if (host.tokens == 0) return false;
+  check_batch(host);
+  const Batch& batch = batch_.place(host, parts_.spec.rope);
   reserve(batch);
-  parts_.spec.rope.angles({batch.positions, static_cast<size_t>(batch.tokens)},
-                          rope_cos_.as<float>(), rope_sin_.as<float>());
+  const auto work = [&] { run(batch, cache, trace); };
+  if (!batch_.decodes() || trace.experts || trace.forced_experts) {
+    work();
+  } else {
+    const uint64_t adapters = batch.adapters ? lora_.shape() : 0;
+    device().run_recorded(batch_.key() ^ adapters ^ reinterpret_cast<uintptr_t>(&cache), work);
+  }
+  return batch.logit_count > 0;
+}
 
+void Decoder::forward(const Batch& host, KvCache& cache, float* logits, const ForwardTrace& trace) {
+  logits_to_ = logits;
+  if (!compute(host, cache, trace) || device().is_host()) return;
+  device().download(logits, logits_to_, sizeof(float) * host.logit_count * parts_.spec.vocab);
+}
+
+void Decoder::forward_and_choose(const Batch& host, KvCache& cache, const StepOutput& output) {
+  if (!compute(host, cache, {})) return;
+  const size_t rows = host.logit_count, vocab = parts_.spec.vocab;
+  choices_.reserve(device(), rows * sizeof(RowChoice));
+  tokens_.reserve(device(), rows * sizeof(int32_t));
+  device().upload(choices_.data(), output.choices.data(), rows * sizeof(RowChoice));
+  parts_.kernels->choose({.logits = logits_to_,
+                          .rows = host.logit_count,
+                          .vocab = parts_.spec.vocab,
+                          .choices = choices_.as<RowChoice>(),
+                          .tokens = tokens_.as<int32_t>()});
+  device().download(output.tokens, tokens_.data(), rows * sizeof(int32_t));
+  for (size_t i = 0; i < rows; ++i) {
+    if (output.chosen[i]) continue;
+    device().download(output.logits + i * vocab, logits_to_ + i * vocab, sizeof(float) * vocab);
+  }
+}
+
+void Decoder::run(const Batch& batch, KvCache& cache, const ForwardTrace& trace) {
   Kernels& kernels = *parts_.kernels;
   kernels.embed(batch, {.embedding = embedding_, .residual = residual_.as<float>()});
   int attention_layer = 0, recurrent_layer = 0;
@@ -124,9 +161,10 @@ void Decoder::forward(const Batch& batch, KvCache& cache, float* logits,
     }
   }
   if (batch.logit_count == 0) return;
-  kernels.head(
-      batch,
-      {.residual = residual_.as<float>(), .norm = final_norm_, .head = head_, .logits = logits});
+  kernels.head(batch, {.residual = residual_.as<float>(),
+                       .norm = final_norm_,
+                       .head = head_,
+                       .logits = logits_to_});
 }
 
 }  // namespace lk

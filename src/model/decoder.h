@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "backend/device_buffer.h"
 #include "model/decoder_spec.h"
+#include "model/device_batch.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -25,10 +26,10 @@ struct DecoderParts {
   DecoderSpec spec;
   std::unique_ptr<const LinearTable> table;
   std::unique_ptr<Kernels> kernels;
-  std::vector<std::unique_ptr<Weights>> weights;    // by index in table->linears
-  std::map<std::string, std::vector<float>> plain;  // by name
-  bool keeps_views = false;                         // some weights are views of the checkpoint
-  std::optional<Checkpoint> checkpoint;             // kept where they are
+  std::vector<std::unique_ptr<Weights>> weights;  // by index in table->linears
+  std::map<std::string, DeviceBuffer> plain;      // float32, by name
+  bool keeps_views = false;                       // some weights are views of the checkpoint
+  std::optional<Checkpoint> checkpoint;           // kept where they are
 };
 
 class Decoder : public Model {
@@ -42,8 +43,11 @@ class Decoder : public Model {
   std::shared_ptr<const PreparedAdapter> prepare_adapter(
       std::shared_ptr<const Adapter> adapter) const override;
   void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) override;
+  Device& device() const override { return parts_.kernels->device(); }
   void forward(const Batch& batch, KvCache& cache, float* logits,
                const ForwardTrace& trace) override;
+  bool chooses() const override { return parts_.kernels->chooses(); }
+  void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) override;
 
  private:
   struct Attention {
@@ -56,15 +60,13 @@ class Decoder : public Model {
     const DeltaNetSpec* spec;
     Norm norm, out_norm;
     Linear qkv, z, a, b, out;
-    std::vector<float> conv;  // [kernel, channels]
-    const float *a_log, *dt_bias;
+    const float *conv, *a_log, *dt_bias;  // conv: [kernel, channels]
   };
   struct Mamba {
     const MambaSpec* spec;
     Norm norm, out_norm;
     Linear in, out;
-    std::vector<float> conv;  // [kernel, channels]
-    const float *conv_bias, *a_log, *d, *dt_bias;
+    const float *conv, *conv_bias, *a_log, *d, *dt_bias;  // conv: [kernel, channels]
   };
   struct Moe {
     const MoeSpec* spec;
@@ -91,6 +93,9 @@ class Decoder : public Model {
   Linear linear(Stage stage, int layer) const;
   void check_batch(const Batch& batch) const;
   void reserve(const Batch& batch);
+  void run(const Batch& batch, KvCache& cache, const ForwardTrace& trace);
+  // On the device: logits to `logits_to_`. False: the batch is empty.
+  bool compute(const Batch& host, KvCache& cache, const ForwardTrace& trace);
   // Adds the mixer's output linear of `mixed_` to the residual stream.
   void project_mixed(const Batch& batch, const Linear& out);
   void attend(const Batch& batch, const Attention& layer, KvLayer kv);
@@ -107,14 +112,19 @@ class Decoder : public Model {
   Norm final_norm_;
   std::vector<Layer> layers_;
 
+  DeviceBatch batch_;
+
   // Scratch of one step; grows to the largest step seen.
-  AlignedBuffer residual_;             // [T, hidden]
-  AlignedBuffer rope_cos_, rope_sin_;  // [T, rotary / 2]
-  AlignedBuffer q_, gate_;             // [T, heads * head_dim] of the widest layer
-  AlignedBuffer mixed_;                // [T, what the widest mixer gives to its output linear]
-  AlignedBuffer x_;                    // [T, hidden]
-  AlignedBuffer expert_, weight_;      // [T, k] of the layer with most
-  AlignedBuffer latent_x_, latent_;    // [T, latent] of the layer with the widest
+  DeviceBuffer residual_;           // [T, hidden]
+  DeviceBuffer q_, gate_;           // [T, heads * head_dim] of the widest layer
+  DeviceBuffer mixed_;              // [T, what the widest mixer gives to its output linear]
+  DeviceBuffer x_;                  // [T, hidden]
+  DeviceBuffer expert_, weight_;    // [T, k] of the layer with most
+  DeviceBuffer latent_x_, latent_;  // [T, latent] of the layer with the widest
+  DeviceBuffer forced_;             // [T, k]: ForwardTrace's
+  DeviceBuffer logits_;             // [R, vocab], where the host cannot read the device's memory
+  DeviceBuffer choices_, tokens_;   // [R]
+  float* logits_to_ = nullptr;      // logits_, or the caller's
 };
 
 }  // namespace lk

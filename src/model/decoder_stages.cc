@@ -1,26 +1,10 @@
 // How a decoder's layers map onto the stages of kernels.h.
-#include <cstring>
-
 #include "base/check.h"
 #include "model/decoder.h"
 
 namespace lk {
-namespace {
-
-// [kernel, channels] of a file's [channels, 1, kernel].
-std::vector<float> transposed(const std::vector<float>& weight, int kernel) {
-  const size_t channels = weight.size() / kernel;
-  std::vector<float> result(weight.size());
-  for (size_t c = 0; c < channels; ++c) {
-    for (int j = 0; j < kernel; ++j) result[j * channels + c] = weight[c * kernel + j];
-  }
-  return result;
-}
-
-}  // namespace
-
 const float* Decoder::plain(const std::string& name) const {
-  return name.empty() ? nullptr : parts_.plain.at(name).data();
+  return name.empty() ? nullptr : parts_.plain.at(name).as<float>();
 }
 
 Norm Decoder::norm(const std::string& name) const {
@@ -31,7 +15,9 @@ Linear Decoder::linear(Stage stage, int layer) const {
   const LinearSpec* spec = parts_.table->find(stage, layer);
   LK_CHECK(spec != nullptr);
   const size_t index = spec - parts_.table->linears.data();
-  return {.weights = parts_.weights[index].get(), .lora = lora_.linear(index)};
+  return {.weights = parts_.weights[index].get(),
+          .lora = lora_.linear(index),
+          .device_lora = lora_.device_linear(index)};
 }
 
 void Decoder::bind_layers() {
@@ -70,7 +56,7 @@ Decoder::DeltaNet Decoder::bind(const DeltaNetSpec& spec, int layer) const {
           .a = linear(Stage::kRecurrentDecay, layer),
           .b = linear(Stage::kRecurrentBeta, layer),
           .out = linear(Stage::kRecurrentOut, layer),
-          .conv = transposed(parts_.plain.at(spec.conv), spec.kernel),
+          .conv = plain(spec.conv),
           .a_log = plain(spec.a_log),
           .dt_bias = plain(spec.dt_bias)};
 }
@@ -81,7 +67,7 @@ Decoder::Mamba Decoder::bind(const MambaSpec& spec, int layer) const {
           .out_norm = norm(spec.out_norm),
           .in = linear(Stage::kRecurrentIn, layer),
           .out = linear(Stage::kRecurrentOut, layer),
-          .conv = transposed(parts_.plain.at(spec.conv), spec.kernel),
+          .conv = plain(spec.conv),
           .conv_bias = plain(spec.conv_bias),
           .a_log = plain(spec.a_log),
           .d = plain(spec.d),
@@ -130,8 +116,8 @@ void Decoder::attend(const Batch& batch, const Attention& layer, KvLayer kv) {
                       .kv_heads = spec.kv_heads,
                       .head_dim = spec.head_dim,
                       .rotary = parts_.spec.rope.rotary(),
-                      .rope_cos = rope_cos_.as<float>(),
-                      .rope_sin = rope_sin_.as<float>(),
+                      .rope_cos = batch_.rope_cos(),
+                      .rope_sin = batch_.rope_sin(),
                       .q = q_.as<float>(),
                       .kv = kv,
                       .query_norm = layer.query_norm,
@@ -161,7 +147,7 @@ void Decoder::recur(const Batch& batch, const DeltaNet& layer, StateLayer state)
                                     .a = layer.a,
                                     .b = layer.b,
                                     .kernel = spec.kernel,
-                                    .conv = layer.conv.data(),
+                                    .conv = layer.conv,
                                     .a_log = layer.a_log,
                                     .dt_bias = layer.dt_bias,
                                     .out_norm = layer.out_norm,
@@ -180,7 +166,7 @@ void Decoder::recur(const Batch& batch, const Mamba& layer, StateLayer state) {
                                 .norm = layer.norm,
                                 .in = layer.in,
                                 .kernel = spec.kernel,
-                                .conv = layer.conv.data(),
+                                .conv = layer.conv,
                                 .conv_bias = layer.conv_bias,
                                 .a_log = layer.a_log,
                                 .d = layer.d,
@@ -200,13 +186,18 @@ void Decoder::recur(const Batch& batch, const Mamba& layer, StateLayer state) {
 void Decoder::mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen,
                           const int32_t* forced) {
   const MoeSpec& spec = *layer.spec;
+  const size_t bytes = sizeof(int32_t) * batch.tokens * spec.top_k;
+  if (forced) {
+    forced_.reserve(device(), bytes);
+    device().upload(forced_.data(), forced, bytes);
+  }
   parts_.kernels->route(batch, {.residual = residual_.as<float>(),
                                 .norm = layer.norm,
                                 .router = layer.router,
                                 .rule = spec.rule,
                                 .experts = spec.experts,
                                 .top_k = spec.top_k,
-                                .forced = forced,
+                                .forced = forced ? forced_.as<int32_t>() : nullptr,
                                 .x = x_.as<float>(),
                                 .expert = expert_.as<int32_t>(),
                                 .weight = weight_.as<float>(),
@@ -215,9 +206,7 @@ void Decoder::mix_experts(const Batch& batch, const Moe& layer, int32_t* chosen,
                                            .top_groups = spec.top_groups,
                                            .normalized = spec.normalized,
                                            .scale = spec.weight_scale}});
-  if (chosen) {
-    std::memcpy(chosen, expert_.data(), sizeof(int32_t) * batch.tokens * spec.top_k);
-  }
+  if (chosen) device().download(chosen, expert_.data(), bytes);
   apply_experts(batch, layer);
   if (spec.shared) apply_shared_expert(batch, layer);
 }
@@ -230,7 +219,7 @@ void Decoder::apply_experts(const Batch& batch, const Moe& layer) {
   if (latent) {
     kernels.project(batch,
                     {.x = x_.as<float>(), .linear = layer.latent_in, .out = latent_x_.as<float>()});
-    std::memset(latent_.data(), 0, sizeof(float) * batch.tokens * spec.latent);
+    device().clear(latent_.data(), sizeof(float) * batch.tokens * spec.latent);
   }
   kernels.experts(batch, {.x = latent ? latent_x_.as<float>() : x_.as<float>(),
                           .expert = expert_.as<int32_t>(),

@@ -4,7 +4,7 @@
 
 #include "base/mmap_file.h"
 #include "base/read_ahead.h"
-#include "kernels/select.h"
+#include "kernels/devices.h"
 #include "model/archs.h"
 #include "model/content_hash.h"
 #include "model/decoder.h"
@@ -25,9 +25,14 @@ size_t stored_bytes(const StoredLinear& linear) {
   return total;
 }
 
+// As the kernels read it: a convolution's [channels, 1, kernel] becomes [kernel, channels].
 std::vector<float> to_f32(const TensorView& tensor) {
   std::vector<float> values(tensor.elements());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = load_f32(tensor, static_cast<int64_t>(i));
+  const size_t kernel = tensor.shape.size() == 3 ? tensor.shape[2] : 1;
+  const size_t channels = values.size() / kernel;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i % kernel * channels + i / kernel] = load_f32(tensor, static_cast<int64_t>(i));
+  }
   return values;
 }
 
@@ -89,10 +94,14 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
     const std::string name = stored_name(checkpoint, *parts.table, spec);
     hasher.add(name, stored.plain[i], /*drop=*/false);
     LK_RETURN_IF_ERROR(check_finite(stored.plain[i], name, /*mapped=*/true));
-    std::vector<float>& values = parts.plain[spec.name];
-    values = to_f32(stored.plain[i]);
+    std::vector<float> values = to_f32(stored.plain[i]);
     for (float& value : values) value += spec.offset;
-    parts.info.weight_bytes += values.size() * sizeof(float);
+    const size_t bytes = values.size() * sizeof(float);
+    Device& device = parts.kernels->device();
+    DeviceBuffer& placed = parts.plain[spec.name];
+    placed = DeviceBuffer(device, bytes, MemoryUse::kWeights);
+    device.upload(placed.data(), values.data(), bytes);
+    parts.info.weight_bytes += bytes;
   }
   parts.info.content_hash = hasher.finish(checkpoint.config());
   return {};
@@ -102,11 +111,14 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
 
 Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable table,
                                             DecoderSpec spec, std::unique_ptr<Kernels> kernels,
-                                            const ModelOptions& options) {
+                                            const ModelOptions& options,
+                                            std::string device_reason) {
   DecoderParts parts;
   parts.table = std::make_unique<const LinearTable>(std::move(table));
   parts.kernels = std::move(kernels);
   parts.info.architecture = parts.table->architecture;
+  parts.info.device = parts.kernels->device().name();
+  parts.info.device_reason = std::move(device_reason);
   parts.info.layers = static_cast<int>(spec.layers.size());
   parts.info.hidden = spec.hidden;
   parts.info.vocab = spec.vocab;
@@ -140,10 +152,12 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& folder, const Mode
   LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
   LK_ASSIGN_OR_RETURN(LinearTable table, row->table(checkpoint.config()));
   LK_ASSIGN_OR_RETURN(DecoderSpec spec, row->decoder(checkpoint.config()));
-  LK_ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels,
-                      make_kernels(options.kernels, options.threads));
-  return load_decoder(std::move(checkpoint), std::move(table), std::move(spec), std::move(kernels),
-                      options);
+  LK_ASSIGN_OR_RETURN(DeviceChoice choice, choose_device({.device = options.device,
+                                                          .kernels = options.kernels,
+                                                          .threads = options.threads,
+                                                          .bytes = checkpoint.total_bytes()}));
+  return load_decoder(std::move(checkpoint), std::move(table), std::move(spec),
+                      std::move(choice.kernels), options, std::move(choice.why));
 }
 
 }  // namespace lk

@@ -17,8 +17,10 @@ namespace lk {
 // (ModelOptions::kernels and
 // ::threads are not used). Errors: one sentence that names the tensor; kResource if memory does not
 // suffice.
+// `device_reason` goes into the ModelInfo.
 Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable table,
                                             DecoderSpec spec, std::unique_ptr<Kernels> kernels,
-                                            const ModelOptions& options);
+                                            const ModelOptions& options,
+                                            std::string device_reason = {});
 
 }  // namespace lk

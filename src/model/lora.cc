@@ -1,5 +1,7 @@
 #include "model/lora.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -26,7 +28,11 @@ PreparedAdapter::PreparedAdapter(const Adapter& adapter, const LinearTable& tabl
   }
 }
 
-LoraSlots::LoraSlots(size_t linears, int slots) : adapters_(slots), pairs_(linears * slots) {}
+LoraSlots::LoraSlots(size_t linears, int slots, Device& device)
+    : adapters_(slots), pairs_(linears * slots), device_(&device) {
+  if (!device.is_host())
+    table_ = DeviceBuffer(device, pairs_.size() * sizeof(void*), MemoryUse::kAdapters);
+}
 
 void LoraSlots::set(int slot, std::shared_ptr<const PreparedAdapter> adapter) {
   LK_CHECK(slot >= 0 && slot < slots());
@@ -34,7 +40,27 @@ void LoraSlots::set(int slot, std::shared_ptr<const PreparedAdapter> adapter) {
   for (size_t i = 0; i < linears; ++i) {
     pairs_[i * adapters_.size() + slot] = adapter ? adapter->linear(i) : nullptr;
   }
-  adapters_[slot] = std::move(adapter);
+  // The old adapter goes after the table that no longer names it is on its way.
+  const std::shared_ptr<const PreparedAdapter> old =
+      std::exchange(adapters_[slot], std::move(adapter));
+  if (table_.data()) update_device();
+}
+
+void LoraSlots::update_device() {
+  std::vector<const void*> addresses;
+  addresses.reserve(pairs_.size());
+  shape_ = 0;
+  for (size_t i = 0; i < pairs_.size(); i += adapters_.size()) {
+    int rank = 0;
+    for (size_t slot = 0; slot < adapters_.size(); ++slot) {
+      const LoraWeights* pairs = pairs_[i + slot];
+      addresses.push_back(pairs ? pairs->device_address() : nullptr);
+      if (pairs) rank = std::max(rank, pairs->max_rank());
+    }
+    const uint64_t width = rank == 0 ? 0 : std::bit_ceil(static_cast<unsigned>(rank));
+    shape_ = (shape_ ^ width) * 0x100000001b3u;  // FNV-1a
+  }
+  device_->upload(table_.data(), addresses.data(), addresses.size() * sizeof(void*));
 }
 
 }  // namespace lk

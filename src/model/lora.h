@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
+#include "backend/device_buffer.h"
 #include "checkpoint/linear_table.h"
 #include "kernels/kernels.h"
 
@@ -37,7 +38,7 @@ class PreparedAdapter {
 // Used by the engine's thread only, between steps.
 class LoraSlots {
  public:
-  LoraSlots(size_t linears, int slots);
+  LoraSlots(size_t linears, int slots, Device& device);
 
   // Null empties the slot. The slot keeps the adapter alive.
   void set(int slot, std::shared_ptr<const PreparedAdapter> adapter);
@@ -47,10 +48,22 @@ class LoraSlots {
   std::span<const LoraWeights* const> linear(size_t index) const {
     return {pairs_.data() + index * adapters_.size(), adapters_.size()};
   }
+  // The same as the device reads it (Linear::device_lora); null on the host.
+  const void* const* device_linear(size_t index) const {
+    return table_.data() ? table_.as<const void*>() + index * adapters_.size() : nullptr;
+  }
+  // Changes where `set` gives a linear its first pairs, takes its last, or raises the ranks beyond
+  // a power of two: what the launches of a step depend on.
+  uint64_t shape() const { return shape_; }
 
  private:
+  void update_device();
+
   std::vector<std::shared_ptr<const PreparedAdapter>> adapters_;  // [slots]
   std::vector<const LoraWeights*> pairs_;                         // [linears, slots]
+  Device* device_;
+  DeviceBuffer table_;  // [linears, slots] device addresses
+  uint64_t shape_ = 0;
 };
 
 }  // namespace lk

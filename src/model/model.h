@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ struct MoeOptions {
 
 struct ModelOptions {
   MoeOptions moe;
-  std::string kernels;  // row of kernels_table(); empty: LORIKEET_KERNELS or the best
-  int threads = 0;      // 0: all CPUs of the process
+  std::string device = "cpu";  // or cuda, cuda:N, auto (kernels/devices.h)
+  std::string kernels;         // row of kernels_table(); empty: LORIKEET_KERNELS or the best
+  int threads = 0;             // 0: all CPUs of the process
   KvType kv_type = KvType::kBF16;
   int adapter_slots = 16;                                   // distinct adapters in one batch
   std::function<void(size_t done, size_t total)> progress;  // bytes of weights packed; may be empty
@@ -40,8 +42,9 @@ struct ModelInfo {
   int max_positions = 0;
   int experts = 0, top_k = 0;
   std::vector<int32_t> eos_token_ids;
-  size_t weight_bytes = 0;    // as packed
-  uint64_t content_hash = 0;  // of tensors and configuration as the checkpoint has them
+  std::string device, device_reason;  // "cuda:0", and why
+  size_t weight_bytes = 0;            // as packed
+  uint64_t content_hash = 0;          // of tensors and configuration as the checkpoint has them
   std::vector<std::string> warnings;
   std::vector<std::string> moe_plan;  // a line for each layer group: backend and reasons
 };
@@ -50,6 +53,14 @@ struct ModelInfo {
 struct ForwardTrace {
   int32_t* experts = nullptr;               // out [moe layers, T, k]: the experts chosen
   const int32_t* forced_experts = nullptr;  // in [moe layers, T, k]: use these
+};
+
+// What a step that chooses tokens gives: of each row of logits the token, or the logits.
+struct StepOutput {
+  std::span<const RowChoice> choices;  // [R]
+  std::span<const uint8_t> chosen;     // [R] 1: the token of the row is wanted; 0: its logits
+  float* logits = nullptr;             // out [R, vocab]
+  int32_t* tokens = nullptr;           // out [R]
 };
 
 // An adapter packed for this model's kernels; shared by pointer, immutable.
@@ -74,10 +85,18 @@ class Model {
       std::shared_ptr<const Adapter> adapter) const = 0;
   virtual void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) = 0;
 
+  // Where it computes.
+  virtual Device& device() const { return host_device(); }
+
   // One step: writes keys and values of the batch's tokens to `cache` and logits
-  // [batch.logit_count, vocab].
+  // [batch.logit_count, vocab]. The arrays of `batch` and the logits lie on the host.
   virtual void forward(const Batch& batch, KvCache& cache, float* logits,
                        const ForwardTrace& trace = {}) = 0;
+  // The same where tokens can be chosen beside the logits, which then need not travel.
+  virtual bool chooses() const { return false; }
+  virtual void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) {
+    forward(batch, cache, output.logits);
+  }
 };
 
 }  // namespace lk

@@ -15,7 +15,7 @@ namespace lk::test {
 
 // Tests that have no GPU fail: whoever runs this program wants to know.
 inline CudaDevice& gpu() {
-  static const auto device = CudaDevice::open(0);
+  static const Result<CudaDevice*> device = CudaDevice::open(0);
   if (!device) {
     std::fprintf(stderr, "%s\n", device.error().message.c_str());
     std::exit(2);

@@ -38,10 +38,12 @@ std::string chosen(const MoeNeeds& needs, std::string_view name = "",
 TEST(MoeBackends, GoldenTable) {
   std::string table;
   for (const Format* format : all_formats()) {
-    for (const KernelsRow& row : kernels_table()) {
-      MoeNeeds needs = needs_of(*format, row.name);
+    std::vector<std::string_view> kernels = {"cuda"};
+    for (const KernelsRow& row : kernels_table()) kernels.push_back(row.name);
+    for (std::string_view name : kernels) {
+      MoeNeeds needs = needs_of(*format, name);
       std::string line(format->name);
-      line += " " + std::string(row.name) + " cpu:";
+      line += " " + std::string(name) + (name == "cuda" ? " gpu:" : " cpu:");
       for (auto precision : {ActivationPrecision::kBF16, ActivationPrecision::k8Bit}) {
         needs.activations = precision;
         line += precision == ActivationPrecision::kBF16 ? " bf16 " : ", 8bit ";
@@ -91,11 +93,14 @@ TEST(MoeBackends, NameIsHonouredOrRefusedInWords) {
   EXPECT_EQ(chosen(needs, "auto"), "cpu-w16");
   EXPECT_EQ(chosen(needs, "cpu-w8a8"), "--moe-backend cpu-w8a8 does not take mxfp4 weights");
   EXPECT_EQ(chosen(needs, "marlin"),
-            "there is no --moe-backend 'marlin'; known are auto, cpu-w4a8, cpu-w8a8, "
+            "there is no --moe-backend 'marlin'; known are auto, cuda-w16, cpu-w4a8, cpu-w8a8, "
             "cpu-w8a8-int8, cpu-w16, reference");
   needs.kernels = "reference";
   EXPECT_EQ(chosen(needs, "cpu-w16"),
             "--moe-backend cpu-w16 does not run on the reference kernels");
+  EXPECT_EQ(chosen(needs, "cuda-w16"), "--moe-backend cuda-w16 runs on the cuda kernels alone");
+  needs.kernels = "cuda";
+  EXPECT_EQ(chosen(needs, "cpu-w16"), "--moe-backend cpu-w16 computes on the CPU");
   needs.kernels = "avx2";
   needs.activations = ActivationPrecision::kBF16;
   EXPECT_EQ(chosen(needs, "cpu-w4a8"),

@@ -27,6 +27,8 @@ class Agreement {
   // that round activations to bfloat16 (by name only) may be left out: a few channels wide, one
   // rounding is much of a sum.
   void expect_agrees(bool rows_that_round = true) const;
+  // The same of one row; "cuda" is the GPU's.
+  void expect_row_agrees(const std::string& row) const;
   // The same with activations rounded to 8 bits inside the experts, the adapters reading what they
   // were before.
   void expect_rounded_activations_stay_near() const;

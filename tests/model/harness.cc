@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/numeric.h"
+#include "kernels/devices.h"
 #include "model/archs.h"
 #include "model/load.h"
 
@@ -132,27 +133,32 @@ struct Step {
 
 // What an earlier owner may have left in a block: finite, but far from any real value. States are
 // never read before they are written.
-void fill_with_garbage(KvCache& cache, Random& random) {
+void fill_with_garbage(KvCache& cache, Device& device, Random& random) {
   const KvLayout& layout = cache.layout();
+  const auto put = [&device](void* to, const auto& values) {
+    device.upload(to, values.data(), values.size() * sizeof(values[0]));
+  };
   for (size_t l = 0; l < layout.layer_group.size(); ++l) {
     const KvLayer layer = cache.layer(static_cast<int>(l));
     const int64_t count =
         int64_t{cache.blocks(layer.group)} * layout.kv_heads * layout.head_dim * kKvBlockTokens;
     const float seed = static_cast<float>(pick(random, 50, 90));
     for (void* half : {layer.keys, layer.values}) {
-      for (int64_t i = 0; i < count; ++i) {
-        const float value = (i % 2 ? seed : -seed) + static_cast<float>(i % 7);
-        if (layer.type == KvType::kF32)
-          static_cast<float*>(half)[i] = value;
-        else
-          static_cast<uint16_t*>(half)[i] = f32_to_bf16(value);
-      }
+      std::vector<float> values(count);
+      for (int64_t i = 0; i < count; ++i)
+        values[i] = (i % 2 ? seed : -seed) + static_cast<float>(i % 7);
+      std::vector<uint16_t> rounded(count);
+      std::transform(values.begin(), values.end(), rounded.begin(), f32_to_bf16);
+      if (layer.type == KvType::kF32)
+        put(half, values);
+      else
+        put(half, rounded);
     }
   }
   for (size_t l = 0; l < layout.states.size(); ++l) {
     const StateLayer layer = cache.state(static_cast<int>(l));
-    std::fill_n(layer.conv, layout.states[l].conv * cache.state_slots(), NAN);
-    std::fill_n(layer.state, layout.states[l].state * cache.state_slots(), NAN);
+    put(layer.conv, std::vector<float>(layout.states[l].conv * cache.state_slots(), NAN));
+    put(layer.state, std::vector<float>(layout.states[l].state * cache.state_slots(), NAN));
   }
 }
 
@@ -223,7 +229,10 @@ std::unique_ptr<Model> load_model(const LoadHooks& hooks, const Fixture& fixture
     LK_ASSIGN_OR_RETURN(const ArchRow* row, find_arch(checkpoint.config().model_type()));
     LK_ASSIGN_OR_RETURN(LinearTable table, row->table(checkpoint.config()));
     LK_ASSIGN_OR_RETURN(DecoderSpec spec, row->decoder(checkpoint.config()));
-    LK_ASSIGN_OR_RETURN(std::unique_ptr<Kernels> kernels, make_kernels(hooks.kernels, 0));
+    const bool gpu = hooks.kernels == "cuda";
+    LK_ASSIGN_OR_RETURN(DeviceChoice choice, choose_device({.device = gpu ? "cuda" : "cpu",
+                                                            .kernels = gpu ? "" : hooks.kernels}));
+    std::unique_ptr<Kernels> kernels = std::move(choice.kernels);
     if (hooks.edit) hooks.edit(spec);
     if (hooks.wrap) kernels = hooks.wrap(std::move(kernels));
     ModelOptions options;
@@ -304,8 +313,8 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
   std::vector<int32_t> state_slots(sequences.size());
   std::iota(state_slots.begin(), state_slots.end(), 0);
   std::shuffle(state_slots.begin(), state_slots.end(), random);
-  KvCache cache(layout, blocks, static_cast<int>(sequences.size()));
-  fill_with_garbage(cache, random);
+  KvCache cache(layout, blocks, static_cast<int>(sequences.size()), model.device());
+  fill_with_garbage(cache, model.device(), random);
 
   const int vocab = model.info().vocab, layers = model.info().layers, k = model.info().top_k;
   std::vector<SequenceRun> runs(sequences.size());

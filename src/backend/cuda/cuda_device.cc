@@ -72,7 +72,19 @@ struct CudaDevice::Lane {
   int next = 0;
 };
 
-Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
+Result<CudaDevice*> CudaDevice::open(int ordinal) {
+  static std::mutex mutex;
+  // Never destroyed: the driver may be gone before statics are.
+  static auto& devices = *new std::map<int, std::unique_ptr<CudaDevice>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<CudaDevice>& device = devices[ordinal];
+  if (!device) {
+    LK_ASSIGN_OR_RETURN(device, create(ordinal));
+  }
+  return device.get();
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found == cudaErrorInsufficientDriver) {

@@ -23,8 +23,10 @@ void check_cuda(cudaError_t error, const char* what);
 
 class CudaDevice : public Device {
  public:
-  // Errors: kUnsupported, in one sentence, if there is no such GPU, no driver, or one too old.
-  static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
+  // The GPU of that number, which lives as long as the process: others may hold memory of it to the
+  // end. Errors: kUnsupported, in one sentence, if there is no such GPU, no driver, or one too old;
+  // kResource if others took its memory.
+  static Result<CudaDevice*> open(int ordinal);
   ~CudaDevice() override;
 
   std::string_view name() const override { return name_; }
@@ -45,7 +47,7 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
   const std::string& model() const { return model_; }  // "NVIDIA H200"
-  size_t free_memory() const;
+  size_t free_memory() const override;
   // Gives memory that was released back; waits for the kernels that are running.
   void free_released();
   // Off: run_recorded runs its work anew each time.
@@ -54,6 +56,7 @@ class CudaDevice : public Device {
  private:
   struct Pinned;
   CudaDevice() = default;
+  static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
   void take() const;  // makes this GPU the calling thread's
 
   std::string name_, model_;

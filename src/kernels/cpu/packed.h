@@ -37,7 +37,6 @@ struct PackedWeights : Weights {
   const Format* format = nullptr;
   Stage stage = Stage::kHead;
   int experts = 1;
-  int64_t out = 0, in = 0;
   bool gated = false;      // row groups alternate: 16 gate rows, then the same 16 units' up rows
   bool row_major = false;  // a lookup table: codes and scales as in the file, no groups
   int64_t row_groups = 0;  // of one expert
