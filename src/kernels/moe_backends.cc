@@ -17,15 +17,6 @@ constexpr Activation kEveryActivation[] = {Activation::kClampedSwiGlu, Activatio
 constexpr std::string_view kCuda = "cuda";
 
 constexpr MoeBackend kBackends[] = {
-    {.name = "cuda-w16",
-     .what =
-         "on a GPU: weights decoded to bfloat16 inside a tensor-core loop, activations bfloat16",
-     .only_on = kCuda,
-     .elements = kEveryElement,
-     .form = {},
-     .activations = kEveryActivation,
-     .ungated = true,
-     .cost = 1},
     {.name = "cpu-w4a8",
      .what = "4-bit weights, activations rounded to int8 in groups of 32 or 16 channels",
      .elements = kE2m1Only,
@@ -51,6 +42,15 @@ constexpr MoeBackend kBackends[] = {
     {.name = "cpu-w16",
      .what = "weights decoded in registers, activations float32 (bfloat16 on avx512bf16)",
      .not_on = "reference",
+     .elements = kEveryElement,
+     .form = {},
+     .activations = kEveryActivation,
+     .ungated = true,
+     .cost = 1},
+    {.name = "cuda-w16",
+     .what =
+         "on a GPU: weights decoded to bfloat16 inside a tensor-core loop, activations bfloat16",
+     .only_on = kCuda,
      .elements = kEveryElement,
      .form = {},
      .activations = kEveryActivation,

@@ -93,8 +93,8 @@ TEST(MoeBackends, NameIsHonouredOrRefusedInWords) {
   EXPECT_EQ(chosen(needs, "auto"), "cpu-w16");
   EXPECT_EQ(chosen(needs, "cpu-w8a8"), "--moe-backend cpu-w8a8 does not take mxfp4 weights");
   EXPECT_EQ(chosen(needs, "marlin"),
-            "there is no --moe-backend 'marlin'; known are auto, cuda-w16, cpu-w4a8, cpu-w8a8, "
-            "cpu-w8a8-int8, cpu-w16, reference");
+            "there is no --moe-backend 'marlin'; known are auto, cpu-w4a8, cpu-w8a8, "
+            "cpu-w8a8-int8, cpu-w16, cuda-w16, reference");
   needs.kernels = "reference";
   EXPECT_EQ(chosen(needs, "cpu-w16"),
             "--moe-backend cpu-w16 does not run on the reference kernels");
