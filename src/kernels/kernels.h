@@ -62,6 +62,7 @@ class Weights {
   virtual size_t bytes() const = 0;
 
   ProductForm form;
+  int64_t out = 0, in = 0;  // of one expert's matrix; the reference looks them up elsewhere
 };
 
 // One adapter's pairs for one linear, packed; made by Kernels::pack_lora.
@@ -71,6 +72,8 @@ class LoraWeights {
   virtual size_t bytes() const = 0;
   // What a table of pairs on the device holds of it; null on a device with host memory.
   virtual const void* device_address() const { return nullptr; }
+  // Of all its pairs; known where there is a device_address.
+  virtual int max_rank() const { return 0; }
 };
 
 // A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. The embedding,
