@@ -1,0 +1,107 @@
+// From records (packed.h) to A fragments of mma.m16n8k16, and the product itself.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/packed.h"
+
+namespace lk::cuda {
+
+__device__ inline uint4 load_once(const uint8_t* from) {  // weights: read by one block, or nearly
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+// One lane's part of a record.
+template <Codec C>
+struct Fragment {
+  uint4 piece[code_pieces(C)];
+  uint32_t scales;
+
+  __device__ void load(const uint8_t* record, int lane) {
+#pragma unroll
+    for (int i = 0; i < code_pieces(C); ++i) piece[i] = load_once(record + i * 512 + lane * 16);
+    if constexpr (tile_scale_bytes(C) > 0) {
+      const int place = C == Codec::kNvfp4 ? lane : lane / 2;
+      scales = __ldg(reinterpret_cast<const uint16_t*>(record + code_pieces(C) * 512) + place);
+    }
+  }
+};
+
+__device__ inline uint32_t times(uint32_t pair, uint32_t factor) {
+  const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(pair),
+                                         reinterpret_cast<const __nv_bfloat162&>(factor));
+  return reinterpret_cast<const uint32_t&>(product);
+}
+
+// Both halves: the factor of a scale's byte.
+template <Codec C>
+__device__ inline uint32_t scale_factor(uint32_t byte) {
+  uint32_t bits = byte << 7;
+  if constexpr (C == Codec::kNvfp4) bits = (byte << 4) + (kNvfp4Field << 7);
+  if constexpr (C == Codec::kFp8 || C == Codec::kFp8Block) bits = kTopE4m3 << 7;
+  return bits | bits << 16;
+}
+
+// The A fragment of product i of a record, i < 4.
+template <Codec C>
+__device__ inline void decode(const Fragment<C>& f, int i, uint32_t (&a)[4]) {
+  if constexpr (C == Codec::kBf16) {
+    const uint4 &upper = f.piece[i / 2], &lower = f.piece[2 + i / 2];
+    a[0] = i % 2 ? upper.z : upper.x;
+    a[1] = i % 2 ? lower.z : lower.x;
+    a[2] = i % 2 ? upper.w : upper.y;
+    a[3] = i % 2 ? lower.w : lower.y;
+  } else {
+    const uint32_t upper = scale_factor<C>(f.scales & 0xff), lower = scale_factor<C>(f.scales >> 8);
+    uint32_t first[2], second[2];
+    if constexpr (code_pieces(C) == 1) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint4& p = f.piece[0];
+        const uint32_t w = h ? (i / 2 ? p.w : p.z) : (i / 2 ? p.y : p.x);
+        if (i % 2 == 0) {
+          first[h] = w & 0x81c081c0u;
+          second[h] = (w << 3) & 0x81c081c0u;
+        } else {
+          first[h] = (w << 6) & 0x81c081c0u;
+          second[h] =
+              ((w >> 3) & 0x01800180u) | ((w >> 7) & 0x00400040u) | ((w << 1) & 0x80008000u);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint4& p = f.piece[h];
+        const uint32_t w = i == 0 ? p.x : i == 1 ? p.y : i == 2 ? p.z : p.w;
+        const uint32_t v = w << 8;
+        first[h] = (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+        second[h] = (v & 0x80008000u) | ((v >> 4) & 0x07f007f0u);
+      }
+    }
+    a[0] = times(first[0], upper);
+    a[1] = times(first[1], lower);
+    a[2] = times(second[0], upper);
+    a[3] = times(second[1], lower);
+  }
+}
+
+// c += a b: c [16 rows, 8 columns], a [16, 16], b [16, 8].
+__device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The B fragment of product i from a lane's 16 consecutive channels.
+__device__ inline uint32_t operand(const uint4 (&x)[2], int i, int which) {
+  const uint4& v = x[i / 2];
+  return i % 2 ? (which ? v.w : v.z) : (which ? v.y : v.x);
+}
+
+}  // namespace lk::cuda

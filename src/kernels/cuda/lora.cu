@@ -1,0 +1,151 @@
+// z = A x for rows with an adapter; the products' epilogues add scale * B z. Few rows: a warp for
+// each number of z. Many: groups of eight rows, in which one adapter's rows are computed together.
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/epilogue.cuh"
+
+namespace lk::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+// Rows from which on A is read once for eight of them.
+constexpr int kManyRows = 1024;
+
+struct Shrink {
+  Operand operand;
+  Adapters adapters;
+  WorkMap map;
+  float* z;
+  int width;  // of x and A: a multiple of 64
+};
+
+// The expert of place `index` of the sorted list.
+__device__ int expert_at(const WorkMap& map, int index) {
+  if (!map.counts) return 0;
+  int low = 0, high = map.counts[0] - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (map.start[map.active[middle]] <= index) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return map.active[low];
+}
+
+__device__ int entry_count(const WorkMap& map) {
+  return map.counts ? map.start[map.experts] : map.entries;
+}
+
+// One row: warps take one number of z each.
+__global__ void __launch_bounds__(kWarps * 32) shrink_row(const Shrink s) {
+  const int index = blockIdx.x, lane = threadIdx.x % 32;
+  if (index >= entry_count(s.map)) return;
+  const int entry = entry_at(s.map, index);
+  const int token = token_of(s.operand, entry);
+  if (s.adapters.slot[token] < 0) return;
+  const DevicePair* pair = pair_of(s.adapters, token, expert_at(s.map, index));
+  const int r = blockIdx.y * kWarps + threadIdx.x / 32;
+  if (!pair || r >= pair->rank) return;
+  const auto* a = reinterpret_cast<const uint4*>(pair->a + int64_t{r} * s.width);
+  const auto* x =
+      reinterpret_cast<const uint4*>(s.operand.x + x_row(s.operand, entry) * s.operand.stride);
+  float sum = 0;
+#pragma unroll 4
+  for (int i = lane; i < s.width / 8; i += 32) {
+    const uint4 u = __ldg(a + i), v = x[i];
+    const uint32_t us[4] = {u.x, u.y, u.z, u.w}, vs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      sum = fmaf(bf16_low(us[c]), bf16_low(vs[c]), sum);
+      sum = fmaf(bf16_high(us[c]), bf16_high(vs[c]), sum);
+    }
+  }
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (lane == 0) s.z[int64_t{entry} * s.adapters.z_stride + r] = sum;
+}
+
+// Eight rows a warp, 16 numbers of z: one product for each adapter among them (mostly one).
+__global__ void __launch_bounds__(kWarps * 32) shrink_rows(const Shrink s) {
+  const int lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
+  const int first = (blockIdx.x * kWarps + threadIdx.x / 32) * 8;
+  const int total = entry_count(s.map);
+  if (first >= total) return;
+  const int index = first + g;
+  const int entry = entry_at(s.map, min(index, total - 1));
+  const int token = token_of(s.operand, entry);
+  const DevicePair* pair = nullptr;
+  if (index < total && s.adapters.slot[token] >= 0)
+    pair = pair_of(s.adapters, token, expert_at(s.map, index));
+  const int r0 = blockIdx.y * 16;
+  if (pair && r0 >= pair->rank) pair = nullptr;
+  const auto* x = reinterpret_cast<const uint4*>(
+      s.operand.x + x_row(s.operand, entry) * s.operand.stride + j * 16);
+  unsigned left = __ballot_sync(0xffffffffu, pair != nullptr);
+  while (left) {
+    const auto chosen = reinterpret_cast<const DevicePair*>(__shfl_sync(
+        0xffffffffu, reinterpret_cast<unsigned long long>(pair), __ffs(left) - 1));
+    left &= ~__ballot_sync(0xffffffffu, pair == chosen);
+    const bool low_rows = r0 + 8 < chosen->rank;  // rows 8 to 15 of the tile
+    const auto* upper = reinterpret_cast<const uint4*>(
+        chosen->a + int64_t{r0 + g} * s.width + j * 16);
+    const auto* lower = upper + (low_rows ? s.width : 0);  // 8 rows of `width` values
+    float c[4] = {};
+#pragma unroll 2
+    for (int k = 0; k < s.width / kTileCols; ++k) {
+      const uint4 u[2] = {__ldg(upper + k * 8), __ldg(upper + k * 8 + 1)};
+      const uint4 l[2] = {__ldg(lower + k * 8), __ldg(lower + k * 8 + 1)};
+      const uint4 v[2] = {x[k * 8], x[k * 8 + 1]};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t a[4] = {operand(u, i, 0), operand(l, i, 0), operand(u, i, 1),
+                               operand(l, i, 1)};
+        multiply(c, a, operand(v, i, 0), operand(v, i, 1));
+      }
+    }
+    // Columns 2 j and 2 j + 1 of the sums are rows of x that lanes 8 j and 8 j + 4 hold.
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const int lane_of = (2 * j + n) * 4;
+      const auto owner = reinterpret_cast<const DevicePair*>(
+          __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pair), lane_of));
+      const int row = __shfl_sync(0xffffffffu, entry, lane_of);
+      if (owner != chosen) continue;
+      float* z = s.z + int64_t{row} * s.adapters.z_stride + r0 + g;
+      z[0] = c[n];
+      if (low_rows) z[8] = c[2 + n];
+    }
+  }
+}
+
+}  // namespace
+
+void run_shrink(Context& context, const Batch& batch, const Linear& linear, Product& product) {
+  product.adapters = {};
+  if (!batch.adapters || !linear.device_lora) return;
+  int rank = 0;
+  for (const LoraWeights* pairs : linear.lora) {
+    if (pairs) rank = std::max(rank, pairs->max_rank());
+  }
+  if (rank == 0) return;
+  // A power of two, so that recordings stay right when adapters come and go.
+  const int stride = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(rank, 8))));
+  const int entries = product.map.entries;
+  auto* z = context.scratch<float>(Scratch::kShrunk, size_t(entries) * stride);
+  product.adapters = {batch.adapter, linear.device_lora, z, stride};
+  const Shrink shrink{product.operand, product.adapters, product.map, z,
+                      product.matrix.k_tiles * kTileCols};
+  if (entries < kManyRows) {
+    const dim3 grid(entries, stride / kWarps);
+    shrink_row<<<grid, kWarps * 32, 0, context.stream()>>>(shrink);
+  } else {
+    const dim3 grid((entries + kWarps * 8 - 1) / (kWarps * 8), (stride + 15) / 16);
+    shrink_rows<<<grid, kWarps * 32, 0, context.stream()>>>(shrink);
+  }
+  check_launch("LoRA's first product");
+}
+
+}  // namespace lk::cuda

@@ -1,0 +1,90 @@
+// A product with one packed linear: which rows of x meet which expert, and what becomes of the
+// sums. Host side; the kernels take these structures by value.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/packed.h"
+
+namespace lk::cuda {
+
+inline constexpr int kProductTile = 128;  // rows of x that a block of the tile kernel takes
+
+// The entries, sorted by expert, and where each expert's begin. Dense: entry i is i, one expert.
+// An entry names a row of z and of the output; for expert layers it is token * top_k + slot.
+struct WorkMap {
+  const int32_t* counts = nullptr;  // {active experts, tiles}; null: dense
+  const int32_t* start = nullptr;   // [experts + 1] first of each expert in `list`
+  const int32_t* active = nullptr;  // experts that have entries
+  const int32_t* tiles = nullptr;   // [tiles][2] expert, first entry
+  const int32_t* list = nullptr;    // the entries
+  int entries = 0;                  // at most
+  int experts = 1;
+};
+
+struct Operand {
+  const __nv_bfloat16* x = nullptr;  // [rows, stride], stride a multiple of 64, zeros behind `in`
+  int64_t stride = 0;
+  int x_divisor = 1;  // row of x of an entry: its token where row_token is not null, else
+                      // entry / x_divisor
+  int token_divisor = 1;               // token of an entry: entry / token_divisor, or
+  const int32_t* row_token = nullptr;  // row_token[entry]
+};
+
+// The adapters' part: z = A x by entry, where any adapter touches the linear.
+struct Adapters {
+  const int32_t* slot = nullptr;       // [T]; null: none
+  const void* const* table = nullptr;  // [slots] DevicePair of each expert
+  const float* z = nullptr;            // [entries, z_stride]
+  int z_stride = 0;
+};
+
+enum class Target : uint8_t {
+  kStore,     // out[entry] = v
+  kAdd,       // out[entry] += v
+  kGatedAdd,  // out[entry] += sigmoid(factor[entry]) v
+  kWeighted,  // out[entry] = factor[entry] v
+  kActivate,  // mid[entry] = activation(v)
+};
+struct Epilogue {
+  Target target = Target::kStore;
+  float* out = nullptr;
+  int64_t stride = 0;  // of out or mid
+  const float* factor = nullptr;
+  __nv_bfloat16* mid = nullptr;
+  Activation activation = Activation::kSwiGlu;
+  float alpha = 0, limit = 0;
+};
+
+struct Product {
+  Matrix matrix;
+  WorkMap map;
+  Operand operand;
+  Adapters adapters;
+  Epilogue epilogue;
+};
+
+// Rows of x a matrix meets on average decide between the two kernels; all that is known is on the
+// host.
+void run_product(Context& context, Codec codec, const Product& product);
+void run_small_product(Context& context, Codec codec, const Product& product, int average);
+void run_tile_product(Context& context, Codec codec, const Product& product);
+
+// Fills product.adapters and launches z = A x, where an adapter may touch the linear.
+void run_shrink(Context& context, const Batch& batch, const Linear& linear, Product& product);
+
+// Sorts [tokens * top_k] experts of pairs and, in the same launch, makes bfloat16 rows of x: [rows,
+// in] float32 to [rows, k_tiles * 64]. Zeroes `tail_columns` of `tail` where given.
+struct Prepare {
+  const float* x = nullptr;
+  __nv_bfloat16* to = nullptr;
+  int rows = 0, in = 0, width = 0;
+  __nv_bfloat16* tail = nullptr;  // [tail_rows, tail_width], columns from tail_first on become 0
+  int tail_rows = 0, tail_width = 0, tail_first = 0;
+};
+void run_convert(Context& context, const Prepare& prepare);
+WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
+                     const Prepare& prepare);
+
+}  // namespace lk::cuda

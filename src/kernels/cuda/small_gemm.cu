@@ -1,0 +1,188 @@
+// Products with few rows of x a matrix: reading the weights is all that takes time. A block owns MT
+// tiles of 16 rows; its warps split the channels and add their sums through shared memory in a
+// fixed order. Weights go from memory to registers once, rows of x come from the caches.
+#include <algorithm>
+
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/epilogue.cuh"
+
+namespace lk::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kColumnStride = 20;  // of shared sums [column][row]: no two lanes in one bank
+
+// Records in flight for each warp and tile: about 64 bytes a lane.
+template <Codec C, int MT>
+constexpr int kDepth = C == Codec::kBf16 ? 1 : C == Codec::kMxfp4 || C == Codec::kNvfp4
+                           ? (MT == 1 ? 4 : 2)
+                           : (MT == 1 ? 2 : 1);
+
+template <Codec C, int MT, int NT>
+__global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
+  __shared__ float sums[kWarps][MT * 8 * kColumnStride];
+  const Matrix& m = p.matrix;
+  int expert = 0, first = 0, end = p.map.entries;
+  if (p.map.counts) {
+    if (static_cast<int>(blockIdx.y) >= p.map.counts[0]) return;
+    expert = p.map.active[blockIdx.y];
+    first = p.map.start[expert];
+    end = p.map.start[expert + 1];
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
+  const int tile0 = blockIdx.x * MT;
+  // Scales of 128 channels belong to whole pairs of records.
+  constexpr int kUnit = C == Codec::kFp8Block ? 2 : 1;
+  const int share = (m.k_tiles + kWarps * kUnit - 1) / (kWarps * kUnit) * kUnit;
+  const int k_first = min(warp * share, m.k_tiles), k_end = min(k_first + share, m.k_tiles);
+  constexpr int kRecord = record_bytes(C);
+  const uint8_t* tile_records[MT];
+#pragma unroll
+  for (int t = 0; t < MT; ++t) {
+    const int tile = min(tile0 + t, m.row_tiles - 1);
+    tile_records[t] =
+        m.records + (int64_t{expert} * m.row_tiles + tile) * m.k_tiles * kRecord;
+  }
+
+  for (; first < end; first += NT * 8) {
+    const int count = min(end - first, NT * 8);
+    float acc[MT][NT][4] = {};
+    const __nv_bfloat16* x[NT];
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      const int index = first + min(n * 8 + g, count - 1);
+      x[n] = p.operand.x + x_row(p.operand, entry_at(p.map, index)) * p.operand.stride + j * 16;
+    }
+    constexpr int kDeep = kDepth<C, MT>;
+    for (int k = k_first; k < k_end; k += kDeep) {
+      Fragment<C> w[kDeep][MT];
+#pragma unroll
+      for (int d = 0; d < kDeep; ++d) {
+#pragma unroll
+        for (int t = 0; t < MT; ++t) {
+          if (k + d < k_end) w[d][t].load(tile_records[t] + int64_t{k + d} * kRecord, lane);
+        }
+      }
+#pragma unroll
+      for (int d = 0; d < kDeep; ++d) {
+        if (k + d >= k_end) break;
+        float block_scale[MT][2];
+        if constexpr (C == Codec::kFp8Block) {
+#pragma unroll
+          for (int t = 0; t < MT; ++t) {
+            const int tile = min(tile0 + t, m.row_tiles - 1);
+            const float* scales =
+                m.block_scale +
+                ((int64_t{expert} * m.row_tiles + tile) * m.k_blocks + (k + d) / 2) * kTileRows;
+            block_scale[t][0] = scales[g];
+            block_scale[t][1] = scales[g + 8];
+          }
+        }
+        uint4 v[NT][2];
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+          if (n * 8 < count) {
+            const auto* from = reinterpret_cast<const uint4*>(x[n] + (k + d) * kTileCols);
+            v[n][0] = from[0];
+            v[n][1] = from[1];
+          }
+        }
+#pragma unroll
+        for (int t = 0; t < MT; ++t) {
+          float part[C == Codec::kFp8Block ? NT : 1][4] = {};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            uint32_t a[4];
+            decode<C>(w[d][t], i, a);
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+              if (n * 8 >= count) continue;
+              float(&c)[4] = C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)]
+                                                   : acc[t][n];
+              multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
+            }
+          }
+          if constexpr (C == Codec::kFp8Block) {
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+#pragma unroll
+              for (int c = 0; c < 4; ++c) acc[t][n][c] += part[n][c] * block_scale[t][c / 2];
+            }
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      if (n * 8 >= count) break;
+#pragma unroll
+      for (int t = 0; t < MT; ++t) {
+        float* to = sums[warp] + (t * 8 + 2 * j) * kColumnStride + g;
+        to[0] = acc[t][n][0];
+        to[kColumnStride] = acc[t][n][1];
+        to[8] = acc[t][n][2];
+        to[kColumnStride + 8] = acc[t][n][3];
+      }
+      __syncthreads();
+      for (int item = threadIdx.x; item < MT * 64; item += kWarps * 32) {
+        const int r = item % 8, column = item / 8 % 8, t = item / 64;
+        if (n * 8 + column >= count || tile0 + t >= m.row_tiles) continue;
+        float upper = 0, lower = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          upper += sums[w][(t * 8 + column) * kColumnStride + r];
+          lower += sums[w][(t * 8 + column) * kColumnStride + r + 8];
+        }
+        const int entry = entry_at(p.map, first + n * 8 + column);
+        const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
+        finish(p, expert, tile0 + t, r, entry, pair, upper, lower);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+template <Codec C, int MT, int NT>
+void launch(Context& context, const Product& p) {
+  const int experts = p.map.counts ? std::min(p.map.experts, p.map.entries) : 1;
+  const dim3 grid((p.matrix.row_tiles + MT - 1) / MT, experts);
+  small_product<C, MT, NT><<<grid, kWarps * 32, 0, context.stream()>>>(p);
+}
+
+template <Codec C>
+void launch_for(Context& context, const Product& p, int average) {
+  if (average <= 4) {
+    launch<C, 1, 1>(context, p);
+  } else if (average <= 8 && p.map.counts) {
+    launch<C, 2, 2>(context, p);
+  } else if (average <= 8) {
+    launch<C, 1, 1>(context, p);
+  } else if (average <= 16) {
+    launch<C, 2, 2>(context, p);
+  } else if (average <= 32) {
+    launch<C, 2, 4>(context, p);
+  } else {
+    launch<C, 2, 8>(context, p);
+  }
+}
+
+}  // namespace
+
+void run_small_product(Context& context, Codec codec, const Product& p, int average) {
+  switch (codec) {
+    case Codec::kBf16:
+      return launch_for<Codec::kBf16>(context, p, average);
+    case Codec::kMxfp4:
+      return launch_for<Codec::kMxfp4>(context, p, average);
+    case Codec::kNvfp4:
+      return launch_for<Codec::kNvfp4>(context, p, average);
+    case Codec::kFp8:
+      return launch_for<Codec::kFp8>(context, p, average);
+    case Codec::kMxfp8:
+      return launch_for<Codec::kMxfp8>(context, p, average);
+    case Codec::kFp8Block:
+      return launch_for<Codec::kFp8Block>(context, p, average);
+  }
+}
+
+}  // namespace lk::cuda

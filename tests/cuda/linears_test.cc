@@ -1,0 +1,378 @@
+// The GPU's products against the reference, over formats, shapes, ranks and mixes; and the bits of
+// rows without an adapter.
+#include "kernels/cuda/linears.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+
+#include "kernels/reference/reference_kernels.h"
+#include "tests/cuda/on_device.h"
+#include "tests/kernels/op_case.h"
+
+namespace lk::test {
+namespace {
+
+// Activations are rounded to bfloat16.
+constexpr double kTolerance = 5e-3;
+const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
+
+cuda::Context& context() {
+  static cuda::Context context(gpu());
+  return context;
+}
+
+// A linear packed for the reference and for the GPU, with adapters.
+struct Both {
+  std::unique_ptr<Kernels> kernels = make_reference_kernels(4);
+  Packed reference;
+  std::unique_ptr<Weights> weights;
+  std::vector<std::unique_ptr<LoraWeights>> owned;
+  std::vector<const LoraWeights*> lora;
+  OnDevice kept;
+  Linear linear, without;
+  Both(const RandomLinear& source, const std::vector<std::unique_ptr<RandomLora>>& adapters)
+      : reference(*kernels, source, adapters),
+        weights(cuda::pack_weights(gpu(), source.stored, {}, false)) {
+    for (const auto& a : adapters) {
+      owned.push_back(a ? cuda::pack_pairs(gpu(), source.spec, a->sources) : nullptr);
+      lora.push_back(owned.back().get());
+    }
+    without = {weights.get(), {}};
+    linear = kept.put(Linear{weights.get(), lora});
+  }
+};
+
+bool has_width(const Format& format, int64_t in) {
+  const bool float_scales = format.scale == ScaleCodec::kNone || format.scale == ScaleCodec::kFloat;
+  return float_scales || in % format.group_cols == 0;
+}
+
+std::vector<float> rows_of(const std::vector<float>& all, int64_t rows, int64_t width) {
+  return {all.begin(), all.begin() + rows * width};
+}
+
+// Rows of `a` and `b` of tokens without an adapter have the same bits.
+void expect_base_rows(const Owned& batch, int tokens, int64_t width, const std::vector<float>& a,
+                      const std::vector<float>& b) {
+  for (int t = 0; t < tokens; ++t) {
+    if (batch.adapter[t] >= 0) continue;
+    ASSERT_EQ(0, std::memcmp(&a[t * width], &b[t * width], width * sizeof(float))) << "row " << t;
+  }
+}
+
+struct DenseShape {
+  int64_t out, in;
+};
+const DenseShape kDense[] = {{16, 32},  {1, 32},   {40, 96}, {130, 72},  {257, 192},
+                             {33, 1},   {64, 200}, {48, 80}, {150, 304}, {72, 640}};
+const int kTokens[] = {1, 2, 7, 9, 20, 33, 200, 300, 1100};
+constexpr int kMost = 1100;
+
+TEST(CudaLinears, DenseWithAdapters) {
+  Rng rng(1);
+  for (const Format* format : all_formats()) {
+    for (const DenseShape& shape : kDense) {
+      if (!has_width(*format, shape.in)) continue;
+      SCOPED_TRACE(std::string(format->name) + " " + std::to_string(shape.out) + "x" +
+                   std::to_string(shape.in));
+      RandomLinear source(rng, *format, Stage::kAttentionOut, 0, shape.out, shape.in,
+                          RowOrder::kPlain, true);
+      Both both(source, adapters_for(rng, source.spec, kRanks));
+      const auto x = rng.floats(kMost * shape.in), residual = rng.floats(kMost * shape.out);
+      auto batch = single_tokens(rng, kMost, int(kRanks.size()));
+      std::vector<float> expected = residual;
+      both.kernels->output(batch->batch, {x.data(), both.reference.linear, expected.data()});
+      OnDevice kept;
+      Batch on_gpu = kept.put(batch->batch);
+      const float* x_gpu = kept.put(x);
+      for (int tokens : kTokens) {
+        on_gpu.tokens = tokens;
+        const int64_t count = tokens * shape.out;
+        const auto run = [&](const Linear& linear) {
+          float* out = kept.put(rows_of(residual, tokens, shape.out));
+          cuda::run_linear(context(), on_gpu, linear,
+                           {.x = x_gpu, .rows = tokens, .out = out, .out_stride = shape.out,
+                            .add = true});
+          return OnDevice::get(out, count);
+        };
+        const auto got = run(both.linear);
+        EXPECT_LT(distance(got, rows_of(expected, tokens, shape.out)), kTolerance)
+            << "tokens " << tokens;
+        EXPECT_EQ(got, run(both.linear)) << "other bits the second time";
+        expect_base_rows(*batch, tokens, shape.out, got, run(both.without));
+      }
+    }
+  }
+}
+
+// Rows of the output are tokens of a list; outputs have strides of their own; bfloat16 inputs.
+TEST(CudaLinears, ChosenRowsAndStrides) {
+  Rng rng(2);
+  for (const int64_t in : {128, 72}) {
+    const int64_t out = 301, stride = 320;
+    RandomLinear source(rng, kFormatBF16, Stage::kHead, 0, out, in, RowOrder::kPlain, false);
+    Both both(source, adapters_for(rng, source.spec, kRanks));
+    const int tokens = 37, rows = 18;
+    auto batch = single_tokens(rng, tokens, int(kRanks.size()));
+    std::vector<float> x = rng.floats(tokens * in);
+    std::vector<uint16_t> rounded;
+    for (float& v : x) {
+      rounded.push_back(f32_to_bf16(v));
+      v = bf16_to_f32(rounded.back());
+    }
+    std::vector<int32_t> row_token;
+    for (int r = 0; r < rows; ++r) row_token.push_back(tokens - 1 - 2 * r);
+    std::vector<float> all(tokens * out, 0.0f), expected;
+    both.kernels->output(batch->batch, {x.data(), both.reference.linear, all.data()});
+    for (int t : row_token)
+      expected.insert(expected.end(), all.begin() + t * out, all.begin() + (t + 1) * out);
+    OnDevice kept;
+    const Batch on_gpu = kept.put(batch->batch);
+    float* to = kept.put(poisoned(rows * stride));
+    cuda::run_linear(context(), on_gpu, both.linear,
+                     {.x = kept.put(rounded), .type = cuda::InputType::kBF16, .rows = rows,
+                      .row_token = kept.put(row_token), .out = to, .out_stride = stride});
+    const auto padded = OnDevice::get(to, rows * stride);
+    std::vector<float> got;
+    for (int r = 0; r < rows; ++r) {
+      got.insert(got.end(), padded.begin() + r * stride, padded.begin() + r * stride + out);
+      for (int64_t c = out; c < stride; ++c) ASSERT_TRUE(std::isnan(padded[r * stride + c]));
+    }
+    EXPECT_LT(distance(got, expected), kTolerance);
+  }
+}
+
+// Every code of every element alone: one-hot activations bring each weight out by itself.
+TEST(CudaLinears, EveryCode) {
+  Rng rng(6);
+  const int64_t out = 32, in = 256;
+  for (const Format* format : all_formats()) {
+    RandomLinear source(rng, *format, Stage::kAttentionOut, 0, out, in, RowOrder::kPlain, false);
+    if (is_quantized(*format)) {
+      for (size_t i = 0; i < source.codes.size(); ++i) {
+        const auto code = static_cast<uint8_t>(i * 37 + i / 256);
+        const bool nan = format->element == Element::kE4M3 && (code & 0x7f) == 0x7f;
+        source.codes[i] = static_cast<std::byte>(nan ? 0x7e : code);
+      }
+    }
+    Both both(source, {});
+    auto batch = single_tokens(rng, static_cast<int>(in), 0);
+    std::vector<float> x(in * in, 0.0f), row(in);
+    for (int64_t t = 0; t < in; ++t) x[t * in + t] = 1.0f;
+    OnDevice kept;
+    Batch on_gpu = kept.put(batch->batch);
+    const float* x_gpu = kept.put(x);
+    float* to = kept.put(poisoned(in * out));
+    // Wider elements than bfloat16 are rounded to it.
+    const double tolerance = is_quantized(*format) ? 4e-7 : 4e-3;
+    for (const int tokens : {8, 256}) {
+      on_gpu.tokens = tokens;
+      for (int first = 0; first < in; first += tokens) {
+        cuda::run_linear(context(), on_gpu, both.linear,
+                         {.x = x_gpu + first * in, .rows = tokens, .out = to + first * out,
+                          .out_stride = out});
+      }
+      const auto y = OnDevice::get(to, in * out);
+      for (int64_t r = 0; r < out; ++r) {
+        decode_row(*format, source.stored.experts[0][0], r, row.data());
+        for (int64_t c = 0; c < in; ++c) {
+          ASSERT_NEAR(y[c * out + r], row[c], tolerance * std::abs(row[c]))
+              << format->name << " row " << r << " channel " << c << " tokens " << tokens;
+        }
+      }
+    }
+  }
+}
+
+struct ExpertShape {
+  int experts, top_k;
+  int64_t hidden, inner;
+};
+const ExpertShape kExperts[] = {
+    {8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}, {200, 6, 64, 32}};
+
+struct ExpertCase {
+  Rng& rng;
+  const Format& format;
+  ExpertShape s;
+  Activation activation;
+  RowOrder order;
+  RandomLinear up, down;
+  Both up2, down2;
+  std::vector<int32_t> expert;
+  std::vector<float> weight, x;
+  std::unique_ptr<Owned> batch;
+  static constexpr int kTokens = 700;
+
+  ExpertCase(Rng& rng, const Format& format, const ExpertShape& s, Activation activation,
+             RowOrder order, const std::function<void(RandomLinear&)>& change = {})
+      : rng(rng),
+        format(format),
+        s(s),
+        activation(activation),
+        order(order),
+        up(rng, format, Stage::kExpertUp, s.experts, (is_gated(activation) ? 2 : 1) * s.inner,
+           s.hidden, order, true),
+        down(rng, format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, true),
+        up2(changed(up, change), adapters_for(rng, up.spec, kRanks)),
+        down2(changed(down, change), adapters_for(rng, down.spec, {2, 0, 3, 8, 16, 64, 200})),
+        x(rng.floats(kTokens * s.hidden, 2.0f)),
+        batch(single_tokens(rng, kTokens, int(kRanks.size()))) {
+    for (int t = 0; t < kTokens; ++t) {
+      std::vector<int> all(s.experts);
+      std::iota(all.begin(), all.end(), 0);
+      for (int k = 0; k < s.top_k; ++k) {
+        const int at = rng.below(static_cast<int>(all.size()) - (s.experts > 8 ? 1 : 0)) +
+                       (s.experts > 8 ? 1 : 0);  // expert 0 is left without tokens
+        expert.push_back(all[at]);
+        all.erase(all.begin() + at);
+        weight.push_back(0.1f + 0.01f * static_cast<float>(rng.below(90)));
+      }
+    }
+  }
+  static RandomLinear& changed(RandomLinear& linear,
+                               const std::function<void(RandomLinear&)>& change) {
+    if (change) change(linear);
+    return linear;
+  }
+  ExpertArgs args(const Linear& u, const Linear& d) const {
+    return {.experts = s.experts,
+            .top_k = s.top_k,
+            .intermediate = static_cast<int>(s.inner),
+            .up = u,
+            .down = d,
+            .activation = activation,
+            .alpha = 1.702f,
+            .limit = 7.0f};
+  }
+  std::vector<float> reference() {
+    std::vector<float> residual(kTokens * s.hidden, 0.0f);
+    ExpertArgs a = args(up2.reference.linear, down2.reference.linear);
+    a.x = x.data();
+    a.expert = expert.data();
+    a.weight = weight.data();
+    a.residual = residual.data();
+    up2.kernels->experts(batch->batch, a);
+    return residual;
+  }
+  // Of `tokens` tokens and as many padding ones.
+  std::vector<float> run(int tokens, int padding, bool adapters) {
+    OnDevice kept;
+    Batch on_gpu = kept.put(batch->batch);
+    on_gpu.tokens = tokens + padding;
+    std::vector<int32_t> chosen(expert.begin(), expert.begin() + (tokens + padding) * s.top_k);
+    std::fill(chosen.begin() + tokens * s.top_k, chosen.end(), -1);
+    std::vector<float> residual(x.size(), 0.0f);
+    float* out = kept.put(residual);
+    ExpertArgs a = adapters ? args(up2.linear, down2.linear) : args(up2.without, down2.without);
+    a.x = kept.put(x);
+    a.expert = kept.put(chosen);
+    a.weight = kept.put(weight);
+    a.residual = out;
+    cuda::run_experts(context(), on_gpu, a);
+    return OnDevice::get(out, tokens * s.hidden);
+  }
+  void check() {
+    const auto expected = reference();
+    for (int tokens : {690, 260, 150, 40, 9, 2, 1}) {
+      const auto got = run(tokens, 7, true);
+      EXPECT_LT(distance(got, rows_of(expected, tokens, s.hidden)), kTolerance)
+          << format.name << " hidden " << s.hidden << " inner " << s.inner << " order "
+          << int(order) << " tokens " << tokens;
+      EXPECT_EQ(got, run(tokens, 7, true));
+      expect_base_rows(*batch, tokens, s.hidden, got, run(tokens, 7, false));
+    }
+  }
+};
+
+TEST(CudaLinears, ExpertsWithBothSeams) {
+  Rng rng(3);
+  for (const Format* format : all_formats()) {
+    for (const ExpertShape& s : kExperts) {
+      if (!has_width(*format, s.inner) || !has_width(*format, s.hidden)) continue;
+      for (RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kStackedGateUp})
+        ExpertCase(rng, *format, s, Activation::kClampedSwiGlu, order).check();
+      ExpertCase(rng, *format, s, Activation::kSwiGlu, RowOrder::kStackedGateUp).check();
+      ExpertCase(rng, *format, s, Activation::kRelu2, RowOrder::kPlain).check();
+    }
+  }
+}
+
+// With weights and bias of zero, what comes out of the first matrix is the adapter's alone.
+TEST(CudaLinears, AdapterAlone) {
+  Rng rng(4);
+  const auto clear = [](RandomLinear& linear) {
+    std::fill(linear.codes.begin(), linear.codes.end(), std::byte{0});
+    std::fill(linear.bias.begin(), linear.bias.end(), uint16_t{0});
+  };
+  ExpertCase(rng, kFormatMxfp4, {4, 2, 128, 64}, Activation::kSwiGlu, RowOrder::kStackedGateUp,
+             clear)
+      .check();
+  RandomLinear source(rng, kFormatFp8Block, Stage::kAttentionOut, 0, 200, 320, RowOrder::kPlain,
+                      true);
+  clear(source);
+  Both both(source, adapters_for(rng, source.spec, kRanks));
+  for (int tokens : {5, 60, 1500}) {
+    auto batch = single_tokens(rng, tokens, int(kRanks.size()));
+    const auto x = rng.floats(tokens * 320);
+    std::vector<float> expected(tokens * 200, 0.0f);
+    both.kernels->output(batch->batch, {x.data(), both.reference.linear, expected.data()});
+    OnDevice kept;
+    float* out = kept.put(poisoned(tokens * 200));
+    cuda::run_linear(context(), kept.put(batch->batch), both.linear,
+                     {.x = kept.put(x), .rows = tokens, .out = out, .out_stride = 200});
+    EXPECT_LT(distance(OnDevice::get(out, tokens * 200), expected), kTolerance);
+  }
+}
+
+TEST(CudaLinears, SharedExpertAndEmbedding) {
+  Rng rng(5);
+  const int64_t hidden = 96, inner = 40;
+  const int vocab = 301;
+  for (const Format* format : all_formats()) {
+    if (!has_width(*format, hidden)) continue;
+    RandomLinear table(rng, *format, Stage::kEmbedding, 0, vocab, hidden, RowOrder::kPlain, false);
+    Both table2(table, adapters_for(rng, table.spec, kRanks));
+    const int64_t middle = has_width(*format, inner) ? inner : 64;
+    RandomLinear gate(rng, *format, Stage::kSharedGate, 0, 1, hidden, RowOrder::kPlain, false);
+    Both gate2(gate, adapters_for(rng, gate.spec, kRanks));
+    for (Activation activation : {Activation::kSwiGlu, Activation::kRelu2}) {
+      const bool gated = is_gated(activation);
+      RandomLinear up(rng, *format, Stage::kSharedUp, 0, (gated ? 2 : 1) * middle, hidden,
+                      gated ? RowOrder::kStackedGateUp : RowOrder::kPlain, false);
+      RandomLinear down(rng, *format, Stage::kSharedDown, 0, hidden, middle, RowOrder::kPlain,
+                        false);
+      Both up2(up, adapters_for(rng, up.spec, kRanks));
+      Both down2(down, adapters_for(rng, down.spec, kRanks));
+      for (int tokens : {3, 150}) {
+        auto batch = single_tokens(rng, tokens, int(kRanks.size()), vocab);
+        const auto x = rng.floats(tokens * hidden);
+        std::vector<float> expected = poisoned(tokens * hidden);
+        table2.kernels->embed(batch->batch, {table2.reference.linear, expected.data()});
+        OnDevice kept;
+        const Batch on_gpu = kept.put(batch->batch);
+        float* out = kept.put(poisoned(tokens * hidden));
+        cuda::run_embedding(context(), on_gpu, {table2.linear, out});
+        EXPECT_LT(distance(OnDevice::get(out, tokens * hidden), expected), 1e-5) << format->name;
+        SharedExpertArgs args{x.data(),
+                              up2.reference.linear,
+                              down2.reference.linear,
+                              gated ? gate2.reference.linear : Linear{},
+                              static_cast<int>(middle),
+                              activation,
+                              expected.data()};
+        up2.kernels->shared_expert(batch->batch, args);
+        args = {kept.put(x), up2.linear, down2.linear, gated ? gate2.linear : Linear{},
+                static_cast<int>(middle), activation, out};
+        cuda::run_shared_expert(context(), on_gpu, args);
+        EXPECT_LT(distance(OnDevice::get(out, tokens * hidden), expected), kTolerance)
+            << format->name << " tokens " << tokens;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lk::test
