@@ -21,7 +21,6 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
     if (data == MAP_FAILED) throw std::bad_alloc();
     if (bytes >= 4 * kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(data);
-    mapped_ = true;
     return;
   }
   data_ = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
@@ -34,12 +33,23 @@ AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move
 AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(mapped_, other.mapped_);
   return *this;
 }
 
+std::byte* AlignedBuffer::release() {
+  size_ = 0;
+  return std::exchange(data_, nullptr);
+}
+
+AlignedBuffer AlignedBuffer::adopt(std::byte* data, size_t bytes) {
+  AlignedBuffer buffer;
+  buffer.data_ = data;
+  buffer.size_ = bytes;
+  return buffer;
+}
+
 AlignedBuffer::~AlignedBuffer() {
-  if (mapped_)
+  if (size_ >= kMapThreshold)
     munmap(data_, size_);
   else
     std::free(data_);

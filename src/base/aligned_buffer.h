@@ -15,6 +15,10 @@ class AlignedBuffer {
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
   ~AlignedBuffer();
 
+  // Gives the bytes away, and takes such bytes back.
+  std::byte* release();
+  static AlignedBuffer adopt(std::byte* data, size_t bytes);
+
   size_t size() const { return size_; }
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
@@ -34,7 +38,6 @@ class AlignedBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  bool mapped_ = false;
 };
 
 }  // namespace lk

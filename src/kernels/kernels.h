@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "backend/device.h"
 #include "kernels/product_form.h"
 #include "quant/stored_linear.h"
 
@@ -41,6 +42,16 @@ struct Batch {
   const int32_t* logit_rows = nullptr;   // [R] tokens whose logits are wanted
   std::span<const KvIndex> kv;           // by KV group
   const int32_t* state_slot = nullptr;   // [S] where recurrent layers keep the sequence's state
+
+  // What the host knows of the arrays, wherever they lie. A device without host memory reads no
+  // array on the host: these bound its launches.
+  int longest_query = 0;    // most tokens of one sequence in this step
+  int longest_context = 0;  // at least the largest context_len
+  bool adapters = true;     // some token may have one
+  // Such a device may get padding behind the step's own tokens and sequences, so that batches of
+  // like sizes are one recording: padding tokens have sequence -1, adapter -1 and slot_mapping -1
+  // (nothing is written), padding sequences context_len 0 and state_slot -1. Any value may come
+  // out for padding, but it must not be read for others, and no expert is computed for it.
 };
 
 // A linear packed for one Kernels implementation; made by Kernels::pack, used by the same
@@ -58,6 +69,8 @@ class LoraWeights {
  public:
   virtual ~LoraWeights() = default;
   virtual size_t bytes() const = 0;
+  // What a table of pairs on the device holds of it; null on a device with host memory.
+  virtual const void* device_address() const { return nullptr; }
 };
 
 // A pair as the adapters room holds it: delta = scale * B (A x), bfloat16. The embedding,
@@ -74,6 +87,9 @@ struct Linear {
   const Weights* weights = nullptr;
   std::span<const LoraWeights* const>
       lora;  // by adapter slot; null where that adapter leaves this linear alone
+  // [slots] the pairs' device_address(), in the memory of a device without host memory: what a
+  // recording reads, so that adapters may change behind it. Null elsewhere.
+  const void* const* device_lora = nullptr;
 };
 
 struct Norm {
@@ -271,6 +287,8 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual std::string_view name() const = 0;
   virtual int threads() const = 0;
+  // Where all pointers of batches and arguments point to, but for the structures themselves.
+  virtual Device& device() const { return host_device(); }
 
   // Errors are thrown (std::bad_alloc): they happen while loading. `form` is that of the row of
   // moe_backends chosen for an expert linear, the default one elsewhere; both linears of an expert

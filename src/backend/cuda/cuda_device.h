@@ -1,0 +1,85 @@
+// One NVIDIA GPU: memory, a stream for the kernels, another for copies beside them, pinned staging,
+// and CUDA graphs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/device.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+
+namespace lk {
+
+// Throws DeviceError in words, std::bad_alloc for memory that ran out.
+void check_cuda(cudaError_t error, const char* what);
+
+class CudaDevice : public Device {
+ public:
+  // Errors: kUnsupported, in one sentence, if there is no such GPU, no driver, or one too old.
+  static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
+  ~CudaDevice() override;
+
+  std::string_view name() const override { return name_; }
+  bool is_host() const override { return false; }
+  void* allocate(size_t bytes, MemoryUse use) override;
+  void release(void* data, size_t bytes, MemoryUse use) noexcept override;
+  size_t allocated(MemoryUse use) const override { return allocated_[static_cast<size_t>(use)]; }
+  void upload(void* to, const void* from, size_t bytes) override;
+  void copy(void* to, const void* from, size_t bytes) override;
+  void clear(void* to, size_t bytes) override;
+  void download(void* to, const void* from, size_t bytes) override;
+  void synchronize() override;
+  void fill(void* to, size_t bytes, size_t granule, const Make& make) override;
+  void run_recorded(uint64_t key, const std::function<void()>& work) override;
+  void forget_recordings() override;
+
+  cudaStream_t stream() const { return stream_; }
+  int ordinal() const { return ordinal_; }
+  int multiprocessors() const { return multiprocessors_; }
+  const std::string& model() const { return model_; }  // "NVIDIA H200"
+  size_t free_memory() const;
+  // Gives memory that was released back; waits for the kernels that are running.
+  void free_released();
+  // Off: run_recorded runs its work anew each time.
+  void use_graphs(bool on) { graphs_on_ = on; }
+
+ private:
+  struct Pinned;
+  CudaDevice() = default;
+  void take() const;  // makes this GPU the calling thread's
+
+  std::string name_, model_;
+  int ordinal_ = 0, multiprocessors_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::array<std::atomic<size_t>, kMemoryUses> allocated_{};
+
+  std::mutex released_mutex_;
+  std::vector<void*> released_;  // freed where a wait does no harm
+
+  // Uploads in order with the kernels: a ring of pinned memory.
+  std::unique_ptr<Pinned> ring_;
+  std::unique_ptr<Pinned> landing_;  // downloads
+
+  // fill(): pinned pieces and a stream for each of its threads.
+  struct Lane;
+  std::mutex fill_mutex_;
+  std::unique_ptr<ThreadPool> fill_pool_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+  struct Recording {
+    int seen = 0;
+    cudaGraphExec_t graph = nullptr;
+  };
+  bool graphs_on_ = true;
+  std::map<uint64_t, Recording> recordings_;
+};
+
+}  // namespace lk
