@@ -7,6 +7,8 @@
 #include <new>
 #include <thread>
 
+#include "base/result.h"
+
 namespace lk {
 namespace {
 

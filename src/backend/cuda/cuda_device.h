@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/device.h"
-#include "base/result.h"
+#include "base/error.h"
 #include "base/thread_pool.h"
 
 namespace lk {

@@ -34,4 +34,16 @@ void mix_mamba(Context& context, const Batch& batch, const MambaArgs& args, cons
 // to[i] = bfloat16(from[i])
 void run_to_bf16(Context& context, const float* from, __nv_bfloat16* to, size_t count);
 
+// tokens[r] = the lowest id of row r's largest logit, or one draw by `uniform` from
+// softmax(logits * scale) by inverse CDF in the order of ids, as engine/sampler.h draws from all
+// ids. NaNs are never chosen; -1 if the largest is not finite. `choices` [rows] on the device.
+void run_choice(Context& context, const float* logits, int rows, int vocab,
+                const RowChoice* choices, int32_t* tokens);
+
+inline constexpr int kMostTop = 128;
+// The k <= kMostTop largest logits of each row by falling value, then rising id: ids and values
+// [rows, k]. NaN and -infinity do not count; id -1 and value -infinity where a row has too few.
+void run_top(Context& context, const float* logits, int rows, int vocab, int k, int32_t* ids,
+             float* values);
+
 }  // namespace lk::cuda

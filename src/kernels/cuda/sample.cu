@@ -1,0 +1,321 @@
+// The choice of tokens. A row is cut into parts of kPart ids, a block each: the largest of each,
+// then the sum of weights of each, then one block a row that finds the draw. Sums in double
+// precision in one fixed order.
+#include "base/check.h"
+#include "kernels/cuda/lanes.cuh"
+#include "kernels/cuda/stages.h"
+
+namespace lk::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPart = 8192;
+constexpr int kRun = kPart / kThreads;  // ids of one thread where their order matters
+constexpr float kLowest = -87.0f;       // a weight of exp of less is 0, as on the CPU
+
+struct Best {
+  float logit;
+  int32_t id;  // -1: none above -infinity
+};
+__device__ Best better(Best a, Best b) {
+  if (b.id < 0) return a;
+  if (a.id < 0 || b.logit > a.logit || (b.logit == a.logit && b.id < a.id)) return b;
+  return a;
+}
+__device__ Best warp_best(Best best) {
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const Best other{__shfl_xor_sync(kAllLanes, best.logit, offset),
+                     __shfl_xor_sync(kAllLanes, best.id, offset)};
+    best = better(best, other);
+  }
+  return best;
+}
+// Of the block, to all threads. `shared` [32].
+__device__ Best block_best(Best best, Best* shared) {
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  best = warp_best(best);
+  if (lane == 0) shared[threadIdx.x / 32] = best;
+  __syncthreads();
+  best = warp_best(lane < warps ? shared[lane] : Best{-INFINITY, -1});
+  __syncthreads();
+  return best;
+}
+
+__device__ double warp_sum(double v) {
+  for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(kAllLanes, v, offset);
+  return v;
+}
+
+__device__ float weight_of(float logit, float most, float scale) {
+  const float x = (logit - most) * scale;
+  return x >= kLowest ? expf(x) : 0.0f;
+}
+
+struct Rows {
+  const float* logits;
+  const RowChoice* choices;
+  Best* best;    // [rows, parts]
+  double* sums;  // [rows, parts]
+  int vocab, parts;
+
+  __device__ int count(int row) const { return min(vocab, max(choices[row].limit, 0)); }
+  __device__ Best largest(int row, Best* shared) const {
+    Best mine{-INFINITY, -1};
+    for (int i = threadIdx.x; i < parts; i += blockDim.x)
+      mine = better(mine, best[int64_t{row} * parts + i]);
+    return block_best(mine, shared);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) largest_kernel(const Rows p) {
+  __shared__ Best shared[32];
+  const int row = blockIdx.y, part = blockIdx.x;
+  const float* logits = p.logits + int64_t{row} * p.vocab;
+  const int end = min(p.count(row), (part + 1) * kPart);
+  Best mine{-INFINITY, -1};
+#pragma unroll 8
+  for (int i = part * kPart + threadIdx.x; i < end; i += kThreads) {
+    const float v = logits[i];
+    if (v > mine.logit) mine = {v, i};
+  }
+  mine = block_best(mine, shared);
+  if (threadIdx.x == 0) p.best[int64_t{row} * p.parts + part] = mine;
+}
+
+__global__ void __launch_bounds__(kThreads) sum_kernel(const Rows p) {
+  __shared__ Best shared[32];
+  __shared__ double sums[kThreads / 32];
+  const int row = blockIdx.y, part = blockIdx.x;
+  const float scale = p.choices[row].scale;
+  if (scale == 0) return;
+  const float most = p.largest(row, shared).logit;
+  const float* logits = p.logits + int64_t{row} * p.vocab;
+  const int end = min(p.count(row), (part + 1) * kPart);
+  float sum = 0;
+#pragma unroll 8
+  for (int i = part * kPart + threadIdx.x; i < end; i += kThreads)
+    sum += weight_of(logits[i], most, scale);
+  const double all = warp_sum(double{sum});
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = all;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  double total = 0;
+  for (double s : sums) total += s;
+  p.sums[int64_t{row} * p.parts + part] = total;
+}
+
+__global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, int32_t* tokens) {
+  __shared__ Best shared[32];
+  __shared__ double sums[kThreads];
+  __shared__ int owner;
+  __shared__ double rest;
+  const int row = blockIdx.x;
+  const Best best = p.largest(row, shared);
+  const RowChoice choice = p.choices[row];
+  if (best.id < 0 || isinf(best.logit) || choice.scale == 0) {
+    if (threadIdx.x == 0) tokens[row] = best.id < 0 || isinf(best.logit) ? -1 : best.id;
+    return;
+  }
+  // Rounding may leave a rest behind the last part with a weight, and the last thread of a part.
+  const auto find = [](const double* sum, int count, double& left) {
+    int last = 0;
+    for (int i = 0; i < count; ++i) {
+      if (sum[i] <= 0) continue;
+      last = i;
+      if (left < sum[i]) return i;
+      left -= sum[i];
+    }
+    left = sum[last];
+    return last;
+  };
+  if (threadIdx.x == 0) {
+    const double* mine = p.sums + int64_t{row} * p.parts;
+    double total = 0;
+    for (int i = 0; i < p.parts; ++i) total += mine[i];
+    double left = choice.uniform * total;
+    owner = find(mine, p.parts, left);
+    rest = left;
+  }
+  __syncthreads();
+  const float* logits = p.logits + int64_t{row} * p.vocab;
+  const int begin = owner * kPart + threadIdx.x * kRun, end = min(begin + kRun, p.count(row));
+  double sum = 0;
+  for (int i = begin; i < end; ++i) sum += weight_of(logits[i], best.logit, choice.scale);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    double left = rest;
+    owner = find(sums, kThreads, left);
+    rest = left;
+  }
+  __syncthreads();
+  if (threadIdx.x != owner) return;
+  double left = rest;
+  int chosen = begin;
+  for (int i = begin; i < end; ++i) {
+    const double weight = weight_of(logits[i], best.logit, choice.scale);
+    if (weight <= 0) continue;
+    chosen = i;
+    if ((left -= weight) < 0) break;
+  }
+  tokens[row] = chosen;
+}
+
+// Orders as the floats do; 0 for NaN and -infinity.
+__device__ uint32_t order_of(float v) {
+  if (!(v > -INFINITY)) return 0;
+  const uint32_t bits = __float_as_uint(v == 0 ? 0.0f : v);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ float value_of(uint32_t order) {
+  return __uint_as_float(order & 0x80000000u ? order & 0x7fffffffu : ~order);
+}
+// Rising ids fall.
+__device__ uint64_t entry_of(uint32_t order, int id) {
+  return uint64_t{order} << 32 | static_cast<uint32_t>(~id);
+}
+
+constexpr int kTopThreads = 512;
+constexpr int kKept = kPart / kTopThreads;
+
+// entries[row, part, 0..k) = the k largest of the part in any order, 0 where it has fewer: digit by
+// digit the value of the k-th, then all above it and of its equals the lowest ids.
+__global__ void __launch_bounds__(kTopThreads)
+    part_top_kernel(const float* logits, int vocab, int parts, int k, uint64_t* entries) {
+  __shared__ int counts[256];
+  __shared__ int digit, below, taken, warp_counts[kTopThreads / 32];
+  const int row = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint64_t* out = entries + (int64_t{row} * parts + part) * k;
+  uint32_t order[kKept];
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int id = part * kPart + i * kTopThreads + threadIdx.x;
+    order[i] = id < vocab ? order_of(logits[int64_t{row} * vocab + id]) : 0;
+  }
+  uint32_t prefix = 0, mask = 0;
+  int wanted = k;  // of those whose digits so far are the k-th's
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    if (threadIdx.x < 256) counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      if ((order[i] & mask) == prefix) atomicAdd(&counts[order[i] >> shift & 255], 1);
+    }
+    __syncthreads();
+    if (warp == 0) {
+      // Lane l has digits from 255 - 8 l downwards.
+      int sum = 0;
+      for (int i = 0; i < 8; ++i) sum += counts[255 - 8 * lane - i];
+      int upto = sum;
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int before = __shfl_up_sync(kAllLanes, upto, offset);
+        if (lane >= offset) upto += before;
+      }
+      const int first = __ffs(__ballot_sync(kAllLanes, upto >= wanted)) - 1;
+      if (lane == first) {
+        int above = upto - sum, d = 255 - 8 * lane;
+        while (above + counts[d] < wanted) above += counts[d--];
+        digit = d;
+        below = wanted - above;
+      }
+    }
+    __syncthreads();
+    prefix |= static_cast<uint32_t>(digit) << shift;
+    mask |= 255u << shift;
+    wanted = below;
+  }
+  // `prefix` is the k-th largest; `wanted` of its equals are taken.
+  if (threadIdx.x == 0) taken = 0;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (order[i] > prefix)
+      out[atomicAdd(&taken, 1)] = entry_of(order[i], part * kPart + i * kTopThreads + threadIdx.x);
+  }
+  int before = 0;  // equals with lower ids
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    if (before >= wanted) break;
+    const bool equal = order[i] == prefix;
+    const unsigned lanes = __ballot_sync(kAllLanes, equal);
+    __syncthreads();
+    if (lane == 0) warp_counts[warp] = __popc(lanes);
+    __syncthreads();
+    int mine = before + __popc(lanes & ((1u << lane) - 1)), all = 0;
+    for (int w = 0; w < kTopThreads / 32; ++w) {
+      if (w < warp) mine += warp_counts[w];
+      all += warp_counts[w];
+    }
+    if (equal && mine < wanted) {
+      out[k - wanted + mine] =
+          prefix == 0 ? 0 : entry_of(prefix, part * kPart + i * kTopThreads + threadIdx.x);
+    }
+    before += all;
+  }
+}
+
+constexpr int kSortThreads = 1024;
+
+// One block a row: sorts the parts' entries in shared memory, [size] a power of two.
+__global__ void __launch_bounds__(kSortThreads)
+    merge_top_kernel(const uint64_t* entries, int count, int size, int k, int32_t* ids,
+                     float* values) {
+  extern __shared__ uint64_t sorted[];
+  const int64_t row = blockIdx.x;
+  for (int i = threadIdx.x; i < size; i += kSortThreads)
+    sorted[i] = i < count ? entries[row * count + i] : 0;
+  for (int run = 2; run <= size; run *= 2) {
+    for (int step = run / 2; step > 0; step /= 2) {
+      __syncthreads();
+      for (int i = threadIdx.x; i < size / 2; i += kSortThreads) {
+        const int low = 2 * i - (i & (step - 1)), high = low + step;
+        const uint64_t a = sorted[low], b = sorted[high];
+        if ((a < b) == ((low & run) == 0)) sorted[low] = b, sorted[high] = a;
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < k; i += kSortThreads) {
+    const uint64_t entry = i < size ? sorted[i] : 0;
+    ids[row * k + i] = entry == 0 ? -1 : static_cast<int32_t>(~static_cast<uint32_t>(entry));
+    values[row * k + i] = entry == 0 ? -INFINITY : value_of(static_cast<uint32_t>(entry >> 32));
+  }
+}
+
+}  // namespace
+
+void run_choice(Context& context, const float* logits, int rows, int vocab,
+                const RowChoice* choices, int32_t* tokens) {
+  if (rows == 0) return;
+  const int parts = (vocab + kPart - 1) / kPart;
+  const size_t count = size_t(rows) * parts;
+  auto* sums = context.scratch<double>(Scratch::kSampling, 2 * count);
+  static_assert(sizeof(Best) == sizeof(double));
+  const Rows p{logits, choices, reinterpret_cast<Best*>(sums + count), sums, vocab, parts};
+  const dim3 grid(parts, rows);
+  largest_kernel<<<grid, kThreads, 0, context.stream()>>>(p);
+  sum_kernel<<<grid, kThreads, 0, context.stream()>>>(p);
+  draw_kernel<<<rows, kThreads, 0, context.stream()>>>(p, tokens);
+  check_launch("choice of tokens");
+}
+
+void run_top(Context& context, const float* logits, int rows, int vocab, int k, int32_t* ids,
+             float* values) {
+  if (rows == 0 || k == 0) return;
+  const int parts = (vocab + kPart - 1) / kPart, count = parts * k;
+  int size = 2;
+  while (size < count) size *= 2;
+  const size_t bytes = size * sizeof(uint64_t);
+  LK_CHECK(k > 0 && k <= kMostTop && bytes <= 128 * 1024);
+  auto* entries = context.scratch<uint64_t>(Scratch::kSampling, size_t(rows) * count);
+  static const cudaError_t allowed = cudaFuncSetAttribute(
+      merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 128 * 1024);
+  check_cuda(allowed, "shared memory of the largest logits");
+  part_top_kernel<<<dim3(parts, rows), kTopThreads, 0, context.stream()>>>(logits, vocab, parts, k,
+                                                                           entries);
+  merge_top_kernel<<<rows, kSortThreads, bytes, context.stream()>>>(entries, count, size, k, ids,
+                                                                    values);
+  check_launch("largest logits");
+}
+
+}  // namespace lk::cuda
