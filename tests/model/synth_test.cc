@@ -88,6 +88,10 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
     }
   }
   EXPECT_ERROR(synth_model("gpt-oss-20b", 25), "gpt-oss-20b has 24 layers, not 25");
+  EXPECT_ERROR(
+      synth_model("nemotron-3-nano-30b-a3b-nvfp4", 1),
+      "the first 1 layers of nemotron-3-nano-30b-a3b-nvfp4 have no experts; keep 2 or more");
+  EXPECT_TRUE(synth_model("nemotron-3-nano-30b-a3b-nvfp4", 2));
   EXPECT_ERROR(synth_model("gpt-oss", 0), "there is no preset 'gpt-oss'");
   // What a folder's own files say.
   const auto like = synth_model(hybrid_model("tiny-nemotron-nvfp4").folder, 6);
