@@ -170,7 +170,8 @@ std::string model_with(const std::string& tensor, uint16_t bits) {
 }
 
 TEST(Faults, WeightsThatOverflowGiveNoAnswer) {
-  const std::string model = model_with("lm_head.weight", 0x7f7f);  // the largest bfloat16
+  constexpr uint16_t kLargest = 0x7f7f;  // of bfloat16
+  const std::string model = model_with("model.norm.weight", kLargest);
   expect_sentence(run_lorikeet({"run", model, "--threads", "1", "--prompt", "The"}), 1,
                   "no finite logit");
   const ProcessResult line =
@@ -179,6 +180,10 @@ TEST(Faults, WeightsThatOverflowGiveNoAnswer) {
   EXPECT_EQ(line.code, 1);
   EXPECT_NE(Json::parse(line.out)["error"].get<std::string>().find("no finite logit"),
             std::string::npos);
+  // A linear's weights of that size cannot give any, whatever is asked.
+  expect_sentence(run_lorikeet({"run", model_with("lm_head.weight", kLargest), "--threads", "1",
+                                "--prompt", "The"}),
+                  2, "tensor lm_head.weight holds the weight 3.3895314e+38 at index 0");
 }
 
 TEST(Faults, TensorsAreNamedAsTheFileSpellsThem) {
