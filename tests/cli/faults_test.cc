@@ -136,6 +136,38 @@ TEST(Faults, ABackendThatCannotRunIsToldInASentence) {
                   "does not take mxfp4 weights");
 }
 
+// LORIKEET_KERNELS holds in every command, the flag before it; neither is passed over silently.
+TEST(Faults, KernelsOfTheEnvironmentAndOfTheFlag) {
+  const std::vector<std::vector<std::string>> commands = {
+      kAnswer, {"inspect", tiny_model()}, {"serve", tiny_model(), "--port", "0"}};
+  for (const std::vector<std::string>& command : commands) {
+    SCOPED_TRACE(command[0]);
+    const auto with = [&](std::vector<std::string> flags, const std::string& environment) {
+      flags.insert(flags.begin(), command.begin(), command.end());
+      return run_lorikeet(flags, "", "", environment);
+    };
+    const std::string named = "LORIKEET_KERNELS=avx9000 ";
+    expect_sentence(with({}, named), 2, "there are no kernels 'avx9000'; known are ");
+    expect_sentence(with({"--kernels", "avx8000"}, named), 2,
+                    "there are no kernels 'avx8000'; known are ");
+    if (command[0] == "serve") continue;
+    EXPECT_EQ(with({"--kernels", "reference"}, named).code, 0);
+  }
+  const auto chosen = [](std::vector<std::string> flags, const std::string& environment) {
+    flags.insert(flags.begin(), {"inspect", tiny_model(), "--json"});
+    const ProcessResult result = run_lorikeet(flags, "", "", environment);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const Json report = Json::parse(result.out);
+    for (const Json& row : report["kernels"]) {
+      if (row["chosen"]) return row["name"].get<std::string>();
+    }
+    return std::string();
+  };
+  const std::string best = chosen({}, "");
+  EXPECT_EQ(chosen({}, "LORIKEET_KERNELS=reference "), "reference");
+  EXPECT_EQ(chosen({"--kernels", best}, "LORIKEET_KERNELS=reference "), best);
+}
+
 #ifndef __SANITIZE_ADDRESS__  // it needs the address space
 TEST(Faults, TooLittleMemoryNamesWhatAndHowMuch) {
   const auto limited = [](const std::string& kib, std::vector<std::string> more) {
