@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "adapters/adapter.h"
+#include "bench/arguments.h"
 #include "model/arch/gpt_oss.h"
 
 namespace {
@@ -82,8 +83,12 @@ double cpu_seconds() { return seconds_of(usage().ru_utime) + seconds_of(usage().
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool swapped = argc > 1 && std::string(argv[1]) == "swapped";
-  const std::string folder = argc > 2 ? argv[2] : "/tmp/lk_adapter_load_bench";
+  const lk::bench::Arguments arguments("adapter_load_bench", "[standard|swapped] [FOLDER]");
+  const std::vector<std::string> words = arguments.parse(argc, argv, 0, 2);
+  const bool swapped = !words.empty() && words[0] == "swapped";
+  if (!words.empty() && !swapped && words[0] != "standard")
+    arguments.die("the orientation is " + words[0] + ", expected standard or swapped");
+  const std::string folder = words.size() > 1 ? words[1] : "/tmp/lk_adapter_load_bench";
   const lk::LinearTable table = make_table();
   write_adapter(folder, swapped);
   for (int run = 0; run < 5; ++run) {

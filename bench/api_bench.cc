@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mmap_file.h"
+#include "bench/arguments.h"
 #include "server/api/endpoints.h"
 
 namespace {
@@ -68,7 +69,9 @@ void measure(const char* name, lk::MakeAnswer make, const lk::ServedModel& serve
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int tokens = argc > 1 ? std::atoi(argv[1]) : 2000;
+  const lk::bench::Arguments arguments("api_bench", "[TOKENS]");
+  const std::vector<std::string> words = arguments.parse(argc, argv, 0, 1);
+  const int tokens = words.empty() ? 2000 : arguments.as_number("TOKENS", words[0], 1, 100'000'000);
   const std::string root = LK_SOURCE_DIR;
   const lk::ServedModel plain = served_model(root, "models/tiny-gpt-oss-mxfp4/chat_template.jinja");
   const lk::ServedModel parsed = served_model(root, "tests/data/chat-templates/gpt-oss.jinja");

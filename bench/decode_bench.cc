@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <numeric>
 #include <set>
 
 #include "adapters/adapter.h"
+#include "bench/arguments.h"
 #include "bench/limits.h"
 #include "engine/kv_plan.h"
 #include "model/model.h"
@@ -21,7 +21,7 @@ namespace {
 
 using namespace lk;
 
-constexpr int kStreams = 8, kPrompt = 64;
+constexpr int kStreams = 8, kPrompt = 64, kWarmSteps = 3;
 
 [[noreturn]] void die(const std::string& message) {
   std::fprintf(stderr, "decode_bench: %s\n", message.c_str());
@@ -201,25 +201,20 @@ double median(std::vector<double> v) {
 int main(int argc, char** argv) {
   ModelOptions options;
   int steps = 24;
-  std::vector<std::string> paths;
-  for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--threads") && i + 1 < argc)
-      options.threads = std::atoi(argv[++i]);
-    else if (!std::strcmp(argv[i], "--kernels") && i + 1 < argc)
-      options.kernels = argv[++i];
-    else if (!std::strcmp(argv[i], "--moe-backend") && i + 1 < argc)
-      options.moe.backend = argv[++i];
-    else if (!std::strcmp(argv[i], "--activations") && i + 1 < argc)
-      options.moe.activations =
-          !std::strcmp(argv[++i], "8bit") ? ActivationPrecision::k8Bit : ActivationPrecision::kBF16;
-    else if (!std::strcmp(argv[i], "--steps") && i + 1 < argc)
-      steps = std::atoi(argv[++i]);
-    else
-      paths.push_back(argv[i]);
+  std::string activations;
+  bench::Arguments arguments("decode_bench",
+                             "MODEL [--threads N] [--kernels NAME] [--moe-backend NAME] "
+                             "[--activations bf16|8bit] [--steps N] ADAPTER...");
+  arguments.number("--threads", options.threads, 0, bench::kMostThreads);
+  arguments.text("--kernels", options.kernels);
+  arguments.text("--moe-backend", options.moe.backend);
+  arguments.choice("--activations", activations, {"bf16", "8bit"});
+  arguments.number("--steps", steps, kWarmSteps + 1, 100'000);
+  const std::vector<std::string> paths = arguments.parse(argc, argv, 1, 1 + kStreams);
+  if (!activations.empty()) {
+    options.moe.activations =
+        activations == "8bit" ? ActivationPrecision::k8Bit : ActivationPrecision::kBF16;
   }
-  if (paths.empty())
-    die("usage: decode_bench MODEL [--threads N] [--kernels NAME] [--moe-backend NAME] "
-        "[--activations bf16|8bit] [--steps N] ADAPTER...");
   const double load_start = bench::now();
   auto loaded = Model::load(paths[0], options);
   if (!loaded) die(loaded.error().message);
@@ -261,7 +256,7 @@ int main(int argc, char** argv) {
       const double read =
           step_bytes(bytes, experts, streams, kPrompt + i, top_k, kind == 2 && adapters > 0);
       const double base_read = step_bytes(bytes, experts, streams, kPrompt + i, top_k, false);
-      if (i < 3) continue;
+      if (i < kWarmSteps) continue;
       rate[kind].push_back(read / s * 1e-9);
       seconds[kind].push_back(s);
       if (kind > 0) per_byte[kind - 1].push_back(s / base_read);

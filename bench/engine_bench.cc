@@ -1,7 +1,7 @@
 // CPU time of the engine outside the forward pass, for each generated token: scheduling, building
 // the batch, choosing tokens, log-probabilities and text. The model is a stand-in whose pass copies
 // rows of logits that look like a language model's; its own time is taken off.
-//   engine_bench [TOKENIZER.json] [streams]
+//   engine_bench [TOKENIZER.json or ""] [STREAMS]
 #include <fmt/core.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <ctime>
 #include <random>
 
+#include "bench/arguments.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
@@ -108,10 +109,12 @@ void measure(CopyModel& model, const Vocabulary& vocabulary, const Case& what, i
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int streams = argc > 2 ? std::max(1, std::atoi(argv[2])) : 64;
+  const bench::Arguments arguments("engine_bench", "[TOKENIZER.json or \"\"] [STREAMS]");
+  const std::vector<std::string> words = arguments.parse(argc, argv, 0, 2);
+  const int streams = words.size() > 1 ? arguments.as_number("STREAMS", words[1], 1, 10'000) : 64;
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (argc > 1) {
-    auto loaded = Tokenizer::load(argv[1]);
+  if (!words.empty() && !words[0].empty()) {
+    auto loaded = Tokenizer::load(words[0]);
     if (!loaded) {
       fmt::print(stderr, "engine_bench: {}\n", loaded.error().message);
       return 2;

@@ -1,7 +1,7 @@
 // The expert stage alone in gpt-oss-20b's shape (32 experts, 2880, top 4) in any format, on every
 // backend that takes it: 1, 8 and 16 tokens against read bandwidth, 256 against the arithmetic
 // peak, with eight rank-16 adapters and without; backends and adapters alternate on the same
-// routing. Usage: experts_bench [threads] [kernels or ""] [format, mxfp4 if none] [backend, all if
+// routing. Usage: experts_bench [THREADS] [KERNELS or ""] [FORMAT, mxfp4 if none] [BACKEND, all if
 // none]
 #include <algorithm>
 #include <array>
@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/numeric.h"
+#include "bench/arguments.h"
 #include "bench/limits.h"
 #include "kernels/moe_backends.h"
 #include "kernels/select.h"
@@ -153,18 +154,20 @@ double median(std::vector<double> v) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : 0;
-  auto made = make_kernels(argc > 2 ? argv[2] : "", threads);
+  const bench::Arguments arguments("experts_bench",
+                                   "[THREADS] [KERNELS or \"\"] [FORMAT] [BACKEND]");
+  std::vector<std::string> words = arguments.parse(argc, argv, 0, 4);
+  const std::string defaults[] = {"0", "", "mxfp4", ""};
+  for (size_t i = words.size(); i < 4; ++i) words.push_back(defaults[i]);
+  const int threads = arguments.as_number("THREADS", words[0], 0, bench::kMostThreads);
+  auto made = make_kernels(words[1], threads);
   if (!made) {
     std::fprintf(stderr, "experts_bench: %s\n", made.error().message.c_str());
     return 2;
   }
   Kernels& kernels = **made;
-  const Format* format = argc > 3 ? find_format(argv[3]) : &kFormatMxfp4;
-  if (!format) {
-    std::fprintf(stderr, "experts_bench: there is no format '%s'\n", argv[3]);
-    return 2;
-  }
+  const Format* format = find_format(words[2]);
+  if (!format) arguments.die("there is no format '" + words[2] + "'");
   const auto expert_bytes = static_cast<double>(matrix_bytes(*format, 2 * kInner, kHidden) +
                                                 matrix_bytes(*format, kHidden, kInner));
   bench::Limits limits;
@@ -177,7 +180,7 @@ int main(int argc, char** argv) {
       std::string(format->name).c_str(), std::string(kernels.name()).c_str(), kernels.threads(),
       limits.read_gb_s, limits.fma_gflop_s, limits.bf16_gflop_s);
 
-  const std::string_view only = argc > 4 ? argv[4] : "";
+  const std::string_view only = words[3];
   std::vector<Contender> contenders;
   for (const MoeBackend& backend : moe_backends()) {
     if (backend.form.plain_loops || (!only.empty() && backend.name != only)) continue;

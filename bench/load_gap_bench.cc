@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
+#include "bench/arguments.h"
 #include "tests/serve/server_process.h"
 
 namespace {
@@ -25,27 +25,15 @@ struct Settings {
 
 Settings parse(int argc, char** argv) {
   Settings settings;
-  std::vector<std::string> names;
-  for (int i = 1; i < argc; ++i) {
-    const auto number = [&](const char* flag, int& value) {
-      if (std::strcmp(argv[i], flag) != 0 || i + 1 >= argc) return false;
-      value = std::atoi(argv[++i]);
-      return true;
-    };
-    if (std::strcmp(argv[i], "--") == 0) {
-      settings.flags.assign(argv + i + 1, argv + argc);
-      break;
-    }
-    if (number("--clients", settings.clients) || number("--rounds", settings.rounds) ||
-        number("--loads", settings.loads)) {
-      continue;
-    }
-    names.push_back(argv[i]);
-  }
-  if (names.empty() || (names[0] != "tiny" && names.size() < 2)) {
-    std::fprintf(stderr, "load_gap_bench: give a model folder and a prefix of adapters, or tiny\n");
-    std::exit(2);
-  }
+  bench::Arguments arguments("load_gap_bench",
+                             "MODEL ADAPTER_PREFIX | tiny [--clients C] [--rounds R] [--loads N] "
+                             "[-- SERVE FLAGS]");
+  arguments.number("--clients", settings.clients, 1, 10'000);
+  arguments.number("--rounds", settings.rounds, 1, 100'000);
+  arguments.number("--loads", settings.loads, 1, 100'000);
+  const std::vector<std::string> names = arguments.parse(argc, argv, 1, 2, &settings.flags);
+  if (names[0] != "tiny" && names.size() < 2)
+    arguments.die("give a model folder and a prefix of adapters, or tiny");
   settings.model = names[0];
   if (settings.model == "tiny") {
     settings.model = std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4";

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "bench/arguments.h"
 #include "bench/limits.h"
 #include "kernels/select.h"
 #include "quant/formats.h"
@@ -259,18 +260,20 @@ void measure(Kernels& kernels, const Shape& shape, const bench::Limits& limits, 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : 0;
-  auto made = make_kernels(argc > 2 ? argv[2] : "", threads);
+  const bench::Arguments arguments("recurrent_bench", "[THREADS] [KERNELS or \"\"] [ROUNDS] [cpu]");
+  std::vector<std::string> words = arguments.parse(argc, argv, 0, 4);
+  const std::string defaults[] = {"0", "", "9", ""};
+  for (size_t i = words.size(); i < 4; ++i) words.push_back(defaults[i]);
+  const int threads = arguments.as_number("THREADS", words[0], 0, bench::kMostThreads);
+  auto made = make_kernels(words[1], threads);
   if (!made) {
     std::fprintf(stderr, "recurrent_bench: %s\n", made.error().message.c_str());
     return 2;
   }
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 9;
-  const bool cpu_time = argc > 4 && std::string_view(argv[4]) == "cpu";
-  if (cpu_time && threads != 1) {
-    std::fprintf(stderr, "recurrent_bench: CPU time is that of one thread\n");
-    return 2;
-  }
+  const int rounds = arguments.as_number("ROUNDS", words[2], 1, 100'000);
+  const bool cpu_time = words[3] == "cpu";
+  if (!cpu_time && !words[3].empty()) arguments.die("the clock is " + words[3] + ", expected cpu");
+  if (cpu_time && threads != 1) arguments.die("CPU time is that of one thread");
   if (cpu_time) bench::use_thread_clock();
   Kernels& kernels = **made;
   bench::Limits limits;

@@ -6,11 +6,11 @@
 // small model with rotated copies of its sql adapter.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <random>
 #include <thread>
 
+#include "bench/arguments.h"
 #include "tests/serve/server_process.h"
 
 namespace {
@@ -91,27 +91,14 @@ LoadResult load(const ServerProcess& server, const Settings& settings,
 
 Settings parse(int argc, char** argv) {
   Settings settings;
-  std::vector<std::string> names;
-  for (int i = 1; i < argc; ++i) {
-    const auto number = [&](const char* flag, int& value) {
-      if (std::strcmp(argv[i], flag) != 0 || i + 1 >= argc) return false;
-      value = std::atoi(argv[++i]);
-      return true;
-    };
-    if (std::strcmp(argv[i], "--") == 0) {
-      settings.flags.assign(argv + i + 1, argv + argc);
-      break;
-    }
-    if (number("--clients", settings.clients) || number("--tokens", settings.tokens) ||
-        number("--prompt", settings.prompt) || number("--rounds", settings.rounds)) {
-      continue;
-    }
-    names.push_back(argv[i]);
-  }
-  if (names.empty()) {
-    std::fprintf(stderr, "serve_bench: give a model folder, or tiny\n");
-    std::exit(2);
-  }
+  bench::Arguments arguments("serve_bench",
+                             "MODEL|tiny [ADAPTER_PREFIX] [--clients C] [--tokens N] [--prompt P] "
+                             "[--rounds R] [-- SERVE FLAGS]");
+  arguments.number("--clients", settings.clients, 1, 10'000);
+  arguments.number("--tokens", settings.tokens, 1, 10'000'000);
+  arguments.number("--prompt", settings.prompt, 1, 10'000'000);
+  arguments.number("--rounds", settings.rounds, 1, 100'000);
+  const std::vector<std::string> names = arguments.parse(argc, argv, 1, 2, &settings.flags);
   settings.model = names[0];
   settings.adapters = names.size() > 1 ? names[1] : "";
   if (settings.model == "tiny") {

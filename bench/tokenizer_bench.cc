@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/mmap_file.h"
+#include "bench/arguments.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -56,19 +57,17 @@ std::string measure(const lk::Tokenizer& tokenizer, const std::vector<std::strin
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    fmt::print(stderr, "usage: tokenizer_bench TOKENIZER.json TEXT [repeats]\n");
-    return 2;
-  }
+  const lk::bench::Arguments arguments("tokenizer_bench", "TOKENIZER.json TEXT [REPEATS]");
+  const std::vector<std::string> words = arguments.parse(argc, argv, 2, 3);
+  const int repeats = words.size() > 2 ? arguments.as_number("REPEATS", words[2], 1, 100'000) : 5;
   const double start = cpu_seconds();
-  const auto tokenizer = lk::Tokenizer::load(argv[1]);
+  const auto tokenizer = lk::Tokenizer::load(words[0]);
   const double load = cpu_seconds() - start;
-  const auto text = lk::read_file(argv[2]);
+  const auto text = lk::read_file(words[1]);
   if (!tokenizer || !text) {
     fmt::print(stderr, "{}\n", tokenizer ? text.error().message : tokenizer.error().message);
     return 2;
   }
-  const int repeats = argc > 3 ? std::max(1, std::atoi(argv[3])) : 5;
   fmt::print("load {:.0f} ms\n", load * 1e3);
   fmt::print("pieces: {}\n", measure(**tokenizer, cut(*text), repeats));
   fmt::print("whole:  {}\n", measure(**tokenizer, {*text}, repeats));

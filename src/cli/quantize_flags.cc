@@ -49,15 +49,21 @@ void add_quantize_flags(CLI::App& app, QuantizeCommandOptions& options) {
       ->type_name("PATTERN")
       ->allow_extra_args(false)
       ->take_all();
-  app.add_option_function<std::vector<std::string>>(
-         "--report",
-         [&options](const std::vector<std::string>& values) {
-           options.report = values.empty() ? "" : values.front();
-         },
-         "Print the relative error of each linear and, given a text, perplexity before and after; "
-         "behind IN and OUT, or as --report=TEXTFILE")
-      ->type_name("[TEXTFILE]")
-      ->expected(0, 1);
+  // As a flag it takes no word that stands behind it, which may be IN.
+  const std::string report =
+      "Print the relative error of each linear; as --report=TEXTFILE also the perplexity on that "
+      "text before and after";
+  app.add_flag("--report", report)->each([&options](const std::string& value) {
+    options.report = value == "true" ? "" : value;
+  });
+  app.add_option_function<std::string>(
+         "TEXTFILE",
+         [](const std::string& word) {
+           throw CLI::ParseError("there is a word beside IN and OUT: " + word.substr(0, 200) +
+                                     "; a text to measure is written --report=TEXTFILE",
+                                 CLI::ExitCodes::ExtrasError);
+         })
+      ->group("");
   app.add_option_function<std::string>(
          "--shard-size",
          [&options](const std::string& text) {

@@ -117,10 +117,10 @@ std::string lacking(const MoeBackend& row, const MoeNeeds& needs, bool named) {
   if (named && needs.activations == ActivationPrecision::k8Bit && !quantizes(row))
     return fmt::format("{}, and --activations 8bit asks for 8-bit ones", activations_of(row));
   if (named) return "";
+  if (row.form.int8_weights) return "requantizes the weights: by name only";
   if (!needs.activations && quantizes(row)) {
     return fmt::format("{}: by --activations 8bit or by name only", activations_of(row));
   }
-  if (row.form.int8_weights) return "requantizes the weights: by name only";
   if (!row.supports_lora) return "takes no adapters: by name only";
   return "";
 }

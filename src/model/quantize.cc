@@ -83,8 +83,9 @@ void warn_of_unmatched(const NamePatterns& keep, const LinearTable& table,
                        const StoredModel& stored, QuantizeReport& report) {
   std::vector<std::string> paths;
   for (const LinearSpec& spec : table.linears) {
-    for (std::string& path : keep_spellings(table, stored.prefix, spec)) {
-      paths.push_back(std::move(path));
+    for (int e = -1; e < spec.experts; ++e) {
+      for (std::string& path : keep_spellings(table, stored.prefix, spec, e))
+        paths.push_back(std::move(path));
     }
   }
   for (const std::string& pattern : keep.unmatched(paths)) {

@@ -65,12 +65,9 @@ class Planner {
       plan_.linears.push_back(std::move(planned));
       return {};
     }
-    const std::vector<std::string> spellings = keep_spellings(table_, stored_.prefix, spec);
-    const bool kept =
-        std::any_of(spellings.begin(), spellings.end(),
-                    [&](const std::string& spelling) { return keep_.covers(spelling); });
+    LK_ASSIGN_OR_RETURN(const bool kept, is_kept(spec, planned.name));
     if (in_scope(spec, target_.scope) && !kept) {
-      LK_RETURN_IF_ERROR(check_width(spec, planned.name, spellings.front()));
+      LK_RETURN_IF_ERROR(check_width(spec, planned.name));
       LK_RETURN_IF_ERROR(declare_pieces(planned, /*plain=*/false));
       planned.fate = may_transcribe(planned) ? Fate::kTranscribed : Fate::kEncoded;
     } else if (is_quantized(*linear.format)) {
@@ -90,15 +87,39 @@ class Planner {
     return {};
   }
 
-  // `spelling`: what --keep finds it by.
-  Status check_width(const LinearSpec& spec, const std::string& name,
-                     const std::string& spelling) const {
+  bool keeps(const LinearSpec& spec, int expert) const {
+    const std::vector<std::string> spellings = keep_spellings(table_, stored_.prefix, spec, expert);
+    return std::any_of(spellings.begin(), spellings.end(),
+                       [&](const std::string& spelling) { return keep_.covers(spelling); });
+  }
+
+  // What finds a whole linear on the command line.
+  std::string keep_advice(const LinearSpec& spec) const {
+    return keep_spellings(table_, stored_.prefix, spec).front();
+  }
+
+  // Experts are kept all together: one linear has one format.
+  Result<bool> is_kept(const LinearSpec& spec, const std::string& name) const {
+    if (keeps(spec, -1)) return true;
+    int kept = 0, first_kept = -1;
+    for (int e = 0; e < spec.experts; ++e) {
+      if (!keeps(spec, e)) continue;
+      if (kept++ == 0) first_kept = e;
+    }
+    if (kept == 0 || kept == spec.experts) return kept > 0;
+    return invalid(
+        "--keep names {} of the {} experts of {} (expert {} first), but experts are quantized or "
+        "kept together; --keep {} leaves all of them as they are",
+        kept, spec.experts, name, first_kept, keep_advice(spec));
+  }
+
+  Status check_width(const LinearSpec& spec, const std::string& name) const {
     const int group = target_.stored->group_cols;
     // Blocks of rows and columns may end early, runs of channels may not.
     if (group == 0 || target_.stored->group_rows > 1 || spec.in % group == 0) return {};
     return invalid(
         "{} is {} channels wide, but {} needs a multiple of {}; --keep {} leaves it as it is", name,
-        spec.in, target_.format, group, spelling);
+        spec.in, target_.format, group, keep_advice(spec));
   }
 
   // Codes and scales can move as they are: the same format, and no scale spans rows that the new
@@ -210,11 +231,16 @@ class Planner {
 }  // namespace
 
 std::vector<std::string> keep_spellings(const LinearTable& table, const std::string& prefix,
-                                        const LinearSpec& spec) {
+                                        const LinearSpec& spec, int expert) {
   std::vector<std::string> spellings;
   for (const LinearName& name : spec.names) {
     std::string path = table.full_name(name.path, prefix);
-    if (const size_t at = path.find(kHole); at != path.npos) path.erase(at - 1, kHole.size() + 1);
+    if (const size_t at = path.find(kHole); at != path.npos) {
+      if (expert < 0)
+        path.erase(at - 1, kHole.size() + 1);
+      else
+        path.replace(at, kHole.size(), std::to_string(expert));
+    }
     spellings.push_back(std::move(path));
   }
   return spellings;

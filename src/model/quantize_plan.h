@@ -50,12 +50,12 @@ struct QuantizePlan {
 };
 
 // Root prefix and spelling of linears as `keep` may name them: the module's path under every name
-// that it is known by, without the expert's number.
+// that it is known by, with the number of `expert`; without one where that is negative.
 std::vector<std::string> keep_spellings(const LinearTable& table, const std::string& prefix,
-                                        const LinearSpec& spec);
+                                        const LinearSpec& spec, int expert = -1);
 
-// Errors: a linear whose width the format cannot hold, or whose experts the layout cannot; each
-// names it.
+// Errors: a linear whose width the format cannot hold, or whose experts the layout cannot, or some
+// of whose experts `keep` names but not all; each names it.
 Result<QuantizePlan> plan_quantization(const Checkpoint& checkpoint, const LinearTable& table,
                                        const StoredModel& stored, const Target& target,
                                        const NamePatterns& keep);

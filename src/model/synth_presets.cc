@@ -209,6 +209,15 @@ int layer_count(const LinearTable& table) {
   return layers;
 }
 
+// The first layer that has experts.
+int first_experts(const LinearTable& table) {
+  int first = layer_count(table);
+  for (const LinearSpec& spec : table.linears) {
+    if (spec.experts > 0) first = std::min(first, spec.layer);
+  }
+  return first;
+}
+
 }  // namespace
 
 Result<SynthModel> synth_model(const std::string& name, int layers) {
@@ -224,6 +233,10 @@ Result<SynthModel> synth_model(const std::string& name, int layers) {
   if (layers == 0) return model;
   const int all = layer_count(model.table);
   if (layers < 0 || layers > all) return invalid("{} has {} layers, not {}", name, all, layers);
+  if (const int first = first_experts(model.table); layers <= first) {
+    return invalid("the first {} layers of {} have no experts; keep {} or more", layers, name,
+                   first + 1);
+  }
   Json config = *model.files.config;
   cut_layers(config.contains("text_config") ? config["text_config"] : config, layers);
   cut_names(config, layers);

@@ -36,16 +36,24 @@ int64_t find_bad(const std::byte* data, int64_t count, Bad bad) {
   return -1;
 }
 
-// Any byte is a number in a packed type; only types that can hold NaN or infinity are read.
-int64_t find_not_finite(DType dtype, const std::byte* data, int64_t count) {
+// A norm sums squares in float32: of a weight from here on there is none.
+constexpr double kTooLarge = 0x1p64;
+
+// Any byte is a number in a packed type; only types that can hold NaN or infinity are read. Of
+// `weights`, what is too large counts as well: one comparison of bits finds all three.
+int64_t find_not_finite(DType dtype, const std::byte* data, int64_t count, bool weights) {
   switch (dtype) {
-    case DType::kBF16:
-      return find_bad<uint16_t>(data, count, [](uint16_t b) { return (b & 0x7f80) == 0x7f80; });
+    case DType::kBF16: {
+      const uint16_t limit = weights ? 0x5f80 : 0x7f80;
+      return find_bad<uint16_t>(data, count, [=](uint16_t b) { return (b & 0x7fff) >= limit; });
+    }
     case DType::kF16:
       return find_bad<uint16_t>(data, count, [](uint16_t b) { return (b & 0x7c00) == 0x7c00; });
-    case DType::kF32:
+    case DType::kF32: {
+      const uint32_t limit = weights ? 0x5f800000u : 0x7f800000u;
       return find_bad<uint32_t>(data, count,
-                                [](uint32_t b) { return (b & 0x7f800000u) == 0x7f800000u; });
+                                [=](uint32_t b) { return (b & 0x7fffffffu) >= limit; });
+    }
     case DType::kF8E4M3:
       return find_bad<uint8_t>(data, count, [](uint8_t b) { return (b & 0x7f) == 0x7f; });
     case DType::kF8E8M0:
@@ -55,13 +63,14 @@ int64_t find_not_finite(DType dtype, const std::byte* data, int64_t count) {
   }
 }
 
-int64_t find_not_finite_dropping(const TensorView& tensor, DType dtype, bool mapped) {
+int64_t find_not_finite_dropping(const TensorView& tensor, DType dtype, bool mapped,
+                                 bool weights = false) {
   const auto size = static_cast<int64_t>(dtype_size(dtype));
   const int64_t count = tensor.elements(), step = kChunk / size;
   for (int64_t begin = 0; begin < count; begin += step) {
     const int64_t n = std::min(step, count - begin);
     const std::byte* data = tensor.data + begin * size;
-    const int64_t bad = find_not_finite(dtype, data, n);
+    const int64_t bad = find_not_finite(dtype, data, n, weights);
     if (mapped) drop_mapped_pages(data, static_cast<size_t>(n * size));
     if (bad >= 0) return begin + bad;
   }
@@ -101,26 +110,60 @@ float largest_scale(const Format& format, const StoredMatrix& matrix) {
   return largest;
 }
 
-// Scales near the top can carry a code beyond float32's range.
-Status check_range(const StoredLinear& linear) {
+bool holds(const StoredTensor& tensor, const std::byte* byte) {
+  return tensor.view.data <= byte && byte < tensor.view.data + tensor.view.bytes();
+}
+
+// The tensor that says how large a matrix's weights are: its tensor scale, or its scales where it
+// has none of that, or its codes where it has neither.
+std::string_view name_of_magnitude(const StoredLinear& linear, const StoredMatrix& matrix) {
+  std::string_view codes, best;
+  for (const StoredTensor& tensor : linear.tensors) {
+    if (matrix.scales && linear.format->tensor_scale == TensorScale::kNone &&
+        tensor.role == TensorRole::kScales && holds(tensor, matrix.scales)) {
+      return tensor.name;
+    }
+    if (tensor.role == TensorRole::kCodes && holds(tensor, matrix.codes)) codes = tensor.name;
+  }
+  // A tensor scale is read to a number; of all those of the linear, that of the same module.
+  size_t longest = 0;
+  for (const StoredTensor& tensor : linear.tensors) {
+    if (tensor.role != TensorRole::kTensorScale) continue;
+    const auto same = static_cast<size_t>(
+        std::mismatch(codes.begin(), codes.end(), tensor.name.begin(), tensor.name.end()).first -
+        codes.begin());
+    if (same < longest || (same == longest && !best.empty())) continue;
+    best = tensor.name;
+    longest = same;
+  }
+  return best.empty() ? codes : best;
+}
+
+// Whether any weight of the matrix is too large, and which. Codes are read only where the largest
+// one under the largest scale would be.
+Status check_range(const StoredLinear& linear, int expert, const StoredMatrix& matrix,
+                   std::vector<float>& row) {
   const Format& format = *linear.format;
+  const double top = double{largest_scale(format, matrix)} * tensor_factor(format, matrix);
+  if (top * element_max(format.element) < kTooLarge) return {};
+  for (int64_t r = 0; r < matrix.rows; ++r) {
+    decode_row(format, matrix, r, row.data());
+    const auto bad = std::find_if(row.begin(), row.end(),
+                                  [](float value) { return !(std::fabs(value) < kTooLarge); });
+    if (bad == row.end()) continue;
+    return invalid(
+        "tensor {} makes a weight {}, whose square is beyond float32 (expert {}, row {}, column "
+        "{})",
+        name_of_magnitude(linear, matrix), *bad, expert, r, bad - row.begin());
+  }
+  return {};
+}
+
+Status check_range(const StoredLinear& linear) {
   std::vector<float> row(static_cast<size_t>(linear.spec->in));
   for (int e = 0; e < linear.expert_count(); ++e) {
     for (const StoredMatrix& matrix : linear.experts[static_cast<size_t>(e)]) {
-      const double top = double{largest_scale(format, matrix)} * tensor_factor(format, matrix);
-      if (top * element_max(format.element) <= std::numeric_limits<float>::max()) continue;
-      for (int64_t r = 0; r < matrix.rows; ++r) {
-        decode_row(format, matrix, r, row.data());
-        const auto bad =
-            std::find_if(row.begin(), row.end(), [](float value) { return !std::isfinite(value); });
-        if (bad == row.end()) continue;
-        std::string_view name;
-        for (const StoredTensor& tensor : linear.tensors) {
-          if (name.empty() || tensor.role == TensorRole::kScales) name = tensor.name;
-        }
-        return invalid("tensor {} scales a weight beyond float32 (expert {}, row {}, column {})",
-                       name, e, r, bad - row.begin());
-      }
+      LK_RETURN_IF_ERROR(check_range(linear, e, matrix, row));
     }
   }
   return {};
@@ -133,13 +176,18 @@ Status check_finite(const StoredLinear& linear) {
     if (!tensor.view.data) continue;
     const bool scales = tensor.role == TensorRole::kScales;
     const bool e8m0 = scales && linear.format->scale == ScaleCodec::kE8M0;
-    const int64_t bad = find_not_finite_dropping(
-        tensor.view, e8m0 ? DType::kF8E8M0 : tensor.view.dtype, tensor.mapped);
+    const int64_t bad =
+        find_not_finite_dropping(tensor.view, e8m0 ? DType::kF8E8M0 : tensor.view.dtype,
+                                 tensor.mapped, tensor.role == TensorRole::kCodes);
     if (bad >= 0 && e8m0) {
       return invalid("tensor {} holds the scale 255, which is NaN, at index {}", tensor.name, bad);
     }
     if (bad >= 0) {
-      return invalid("tensor {} holds NaN or infinity at index {}", tensor.name, bad);
+      const float value = load_f32(tensor.view, bad);
+      if (!std::isfinite(value))
+        return invalid("tensor {} holds NaN or infinity at index {}", tensor.name, bad);
+      return invalid("tensor {} holds the weight {} at index {}, whose square is beyond float32",
+                     tensor.name, value, bad);
     }
     if (!scales) continue;
     if (const int64_t negative = find_negative(tensor.view); negative >= 0) {

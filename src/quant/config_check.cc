@@ -40,10 +40,18 @@ bool covered(const NamePatterns& patterns, const std::vector<std::string>& paths
 }
 
 const RecipeGroup* group_of(const Recipe& recipe, const std::vector<std::string>& paths) {
+  const RecipeGroup* best = nullptr;
+  Covered how = Covered::kNot;
   for (const RecipeGroup& group : recipe.groups) {
-    if (group.all || covered(group.targets, paths)) return &group;
+    if (group.all) return &group;
+    for (const std::string& path : paths) {
+      const Covered here = group.targets.how(path);
+      if (here <= how) continue;
+      best = &group;
+      how = here;
+    }
   }
-  return nullptr;
+  return best;
 }
 
 std::string format_names(const std::vector<const Format*>& formats) {
@@ -75,13 +83,21 @@ std::vector<std::string> all_modules(const Checkpoint& checkpoint, const LinearT
   return paths;
 }
 
+// Targets of the recipe that are no module of the checkpoint.
+std::vector<std::string> unmatched_targets(const Recipe& recipe,
+                                           const std::vector<std::string>& modules) {
+  std::vector<std::string> names;
+  for (const RecipeGroup& group : recipe.groups) {
+    for (std::string& name : group.targets.unmatched(modules)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 void warn_of_unmatched(const Recipe& recipe, const Checkpoint& checkpoint, const LinearTable& table,
                        StoredModel& model) {
   const std::vector<std::string> modules = all_modules(checkpoint, table);
   std::vector<std::string> names = recipe.excluded.unmatched(modules);
-  for (const RecipeGroup& group : recipe.groups) {
-    for (std::string& name : group.targets.unmatched(modules)) names.push_back(std::move(name));
-  }
+  for (std::string& name : unmatched_targets(recipe, modules)) names.push_back(std::move(name));
   if (names.empty()) return;
   model.warnings.push_back(
       fmt::format("{} names modules that the model does not have: {} ({} in all)", recipe.file,
@@ -163,15 +179,20 @@ Status compare_with_recipe(const Recipe& recipe, const Checkpoint& checkpoint,
   }
   if (quantized.empty() && (!recipe.complete || not_quantized.count > 0)) {
     // A copy turned back to plain weights, with the original's config.
-    model.warnings.push_back(
-        fmt::format("{} says that the model is quantized ({}), but no tensor is", recipe.file,
-                    recipe.method.substr(0, 60)));
-    return {};
+    return invalid(
+        "{} says that the model is quantized ({}), but no tensor is; without that recipe it loads "
+        "as it stands",
+        recipe.file, recipe.method.substr(0, 60));
   }
   for (const Complaint& complaint : {wrong_format, not_plain, not_quantized}) {
-    if (complaint.count > 0) {
-      return invalid("{} ({} modules in all)", complaint.sentence, complaint.count);
-    }
+    if (complaint.count == 0) continue;
+    // A target that names nothing may be why.
+    const std::vector<std::string> names =
+        unmatched_targets(recipe, all_modules(checkpoint, table));
+    return invalid("{} ({} modules in all){}", complaint.sentence, complaint.count,
+                   names.empty() ? ""
+                                 : fmt::format("; the target {} is no module of the model",
+                                               names.front().substr(0, 200)));
   }
   warn_of_unmatched(recipe, checkpoint, table, model);
   return {};

@@ -101,7 +101,7 @@ class Matcher {
       LK_ASSIGN_OR_RETURN(const Layout* layout, find_layout(first));
       if (!layout) continue;
       for (const LinearName* name : group) {
-        LK_RETURN_IF_ERROR(read_name(spec, *name, linear));
+        LK_RETURN_IF_ERROR(read_name(spec, *name, *layout, linear));
       }
       LK_RETURN_IF_ERROR(read_bias(spec, group, linear));
       if (spec.stage == Stage::kHead && table_.tied_head) {
@@ -131,22 +131,33 @@ class Matcher {
                    shape_string(shape));
   }
 
-  Status read_name(const LinearSpec& spec, const LinearName& name, StoredLinear& linear) const {
+  // The matrices behind one name of a linear whose first module is in the layout `first`.
+  Result<std::vector<StoredMatrix>> read_module(NamedTensors& tensors, const Layout& first,
+                                                StoredLinear& linear) const {
+    const Result<const Layout*> layout = find_layout(tensors);
+    if (layout && *layout && *layout != &first) {
+      const size_t taken = linear.tensors.size();
+      auto matrices = (*layout)->read(tensors);
+      if (matrices && (*layout)->format == first.format) return matrices;
+      if (matrices) {
+        return unsupported("{} is in the format {}, but other parts of the same linear are {}",
+                           tensors.path(), (*layout)->format->name, first.format->name);
+      }
+      linear.tensors.erase(linear.tensors.begin() + static_cast<ptrdiff_t>(taken),
+                           linear.tensors.end());
+    }
+    // What is whole in no layout lacks a part of the linear's, which its reader names.
+    return first.read(tensors);
+  }
+
+  Status read_name(const LinearSpec& spec, const LinearName& name, const Layout& first,
+                   StoredLinear& linear) const {
     const bool apart = name.form == NameForm::kExpertModule;
     const int modules = apart ? std::max(spec.experts, 1) : 1;
+    linear.format = first.format;
     for (int e = 0; e < modules; ++e) {
       NamedTensors tensors = tensors_of(spec, name, e, linear.tensors);
-      LK_ASSIGN_OR_RETURN(const Layout* layout, find_layout(tensors));
-      if (!layout) {
-        return invalid("tensor {} is missing, expected {}", tensors.name("weight"),
-                       shape_string({tensors.rows(), tensors.cols()}));
-      }
-      if (linear.format && linear.format != layout->format) {
-        return unsupported("{} is in the format {}, but other parts of the same linear are {}",
-                           tensors.path(), layout->format->name, linear.format->name);
-      }
-      linear.format = layout->format;
-      LK_ASSIGN_OR_RETURN(std::vector<StoredMatrix> matrices, layout->read(tensors));
+      LK_ASSIGN_OR_RETURN(std::vector<StoredMatrix> matrices, read_module(tensors, first, linear));
       for (size_t m = 0; m < matrices.size(); ++m) {
         matrices[m].part = name.part;
         linear.experts[apart ? static_cast<size_t>(e) : m].push_back(matrices[m]);

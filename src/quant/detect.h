@@ -28,7 +28,8 @@ struct StoredModel {
 Result<StoredModel> match_checkpoint(const Checkpoint& checkpoint, const LinearTable& table);
 
 // Refuses weights that are no numbers: NaN or infinity in floating-point tensors, scales that are
-// NaN or negative, and scales that carry a code beyond float32. Each names tensor and index. Reads
+// NaN or negative, and weights, plain or of a code and its scales, whose square float32 does not
+// hold, so that no norm after them is finite. Each names tensor and index. Reads
 // every byte once and gives mapped pages back as it goes, so that a loader can call it for one
 // linear at a time, before packing it. Ok without data.
 Status check_finite(const StoredLinear& linear);

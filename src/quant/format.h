@@ -28,6 +28,8 @@ struct Format {
   // What quantization recipes call it, in lower case: a quant_method of Transformers, quant_algos
   // of ModelOpt. compressed-tensors describes the parts instead.
   std::array<std::string_view, 4> recipe_names{};
+  // compressed-tensors' words for the way its tensors lie in the file; none: no way of its.
+  std::array<std::string_view, 2> packings{};
 };
 
 inline bool is_quantized(const Format& format) {

@@ -59,6 +59,13 @@ Result<TensorView> NamedTensors::take_one_of(std::string_view part, TensorRole r
   return view;
 }
 
+bool NamedTensors::elsewhere(std::string_view part) const {
+  const std::string ending = fmt::format("{}{}", is_parameter() ? '_' : '.', part);
+  const auto& all = checkpoint_.tensors();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& entry) { return entry.first.ends_with(ending); });
+}
+
 std::string_view first_part(const NamedTensors& tensors,
                             std::initializer_list<std::string_view> parts) {
   for (std::string_view part : parts) {
@@ -102,10 +109,10 @@ std::vector<Shape> tensor_scale_shapes(const NamedTensors& tensors) {
 
 namespace {
 
-Result<std::vector<float>> read_numbers(NamedTensors& tensors, std::string_view part) {
+Result<std::vector<float>> read_numbers(NamedTensors& tensors, std::string_view part,
+                                        TensorRole role) {
   LK_ASSIGN_OR_RETURN(const TensorView view,
-                      tensors.take_one_of(part, TensorRole::kTensorScale, kFloatDTypes,
-                                          tensor_scale_shapes(tensors)));
+                      tensors.take_one_of(part, role, kFloatDTypes, tensor_scale_shapes(tensors)));
   std::vector<float> numbers(static_cast<size_t>(tensors.matrices()), 1.0f);
   if (!view.data) return numbers;
   for (size_t e = 0; e < numbers.size(); ++e) {
@@ -123,7 +130,8 @@ Result<std::vector<float>> read_numbers(NamedTensors& tensors, std::string_view 
 
 Status read_tensor_scales(NamedTensors& tensors, std::string_view part,
                           std::vector<StoredMatrix>& matrices) {
-  LK_ASSIGN_OR_RETURN(const std::vector<float> numbers, read_numbers(tensors, part));
+  LK_ASSIGN_OR_RETURN(const std::vector<float> numbers,
+                      read_numbers(tensors, part, TensorRole::kTensorScale));
   for (size_t e = 0; e < matrices.size(); ++e) matrices[e].tensor_scale = numbers[e];
   return {};
 }
@@ -133,8 +141,9 @@ Status read_input_scales(NamedTensors& tensors, std::string_view multiply, std::
   const std::string_view part = first_part(tensors, {multiply});
   const std::string_view reciprocal = divide.empty() ? "" : first_part(tensors, {divide});
   if (part.empty() && reciprocal.empty()) return {};
-  LK_ASSIGN_OR_RETURN(const std::vector<float> numbers,
-                      read_numbers(tensors, part.empty() ? reciprocal : part));
+  LK_ASSIGN_OR_RETURN(
+      const std::vector<float> numbers,
+      read_numbers(tensors, part.empty() ? reciprocal : part, TensorRole::kInputScale));
   for (size_t e = 0; e < matrices.size(); ++e) {
     matrices[e].input_scale = part.empty() ? 1.0f / numbers[e] : numbers[e];
   }

@@ -36,6 +36,10 @@ class NamedTensors {
                                  std::initializer_list<DType> dtypes,
                                  const std::vector<Shape>& shapes);
 
+  // Whether any module of the checkpoint has such a part: which of several names a missing tensor
+  // would have.
+  bool elsewhere(std::string_view part) const;
+
   const std::string& path() const { return path_; }
   NameForm form() const { return form_; }
   int64_t rows() const { return rows_; }

@@ -4,7 +4,6 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace lk {
 namespace {
@@ -149,7 +148,7 @@ Result<NamePatterns> NamePatterns::make(const std::vector<std::string>& patterns
         break;
       case PatternStyle::kCompressedTensors:
         if (pattern.starts_with("re:")) expression = std::string_view(pattern).substr(3);
-        if (!pattern.empty() && std::isupper(static_cast<unsigned char>(pattern[0]))) {
+        if (pattern == "Linear") {
           list.everything_ = true;
           continue;
         }
@@ -174,18 +173,20 @@ bool NamePatterns::matches(const Wild& wild, std::string_view path) const {
   return wild.regex ? wild.regex->matches(path) : wildcard_covers(wild.pattern, path);
 }
 
-bool NamePatterns::covers(std::string_view path) const {
-  if (everything_) return true;
+Covered NamePatterns::how(std::string_view path) const {
   const auto listed = [&](std::string_view run) { return literals_.count(std::string(run)) > 0; };
   if (!literals_.empty()) {
     if (style_ == PatternStyle::kCompressedTensors
             ? listed(path)
             : any_run(path, style_ == PatternStyle::kModelOpt, listed)) {
-      return true;
+      return Covered::kByName;
     }
   }
-  return std::any_of(wild_.begin(), wild_.end(),
-                     [&](const Wild& wild) { return matches(wild, path); });
+  if (std::any_of(wild_.begin(), wild_.end(),
+                  [&](const Wild& wild) { return matches(wild, path); })) {
+    return Covered::kByPattern;
+  }
+  return everything_ ? Covered::kByClass : Covered::kNot;
 }
 
 std::vector<std::string> NamePatterns::unmatched(const std::vector<std::string>& paths) const {

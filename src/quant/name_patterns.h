@@ -18,10 +18,13 @@ enum class PatternStyle : uint8_t {
   kTransformers,
   // ModelOpt: fnmatch wildcards (`*`, `?`, `[...]`); a name covers the modules below it as well.
   kModelOpt,
-  // compressed-tensors: the exact path, or after "re:" a regular expression anchored in front. A
-  // name that starts with a capital is a class; "Linear" and any other class cover every module.
+  // compressed-tensors: the exact path, or after "re:" a regular expression anchored in front, or
+  // the class "Linear", which covers every module. Other classes are names that no module has.
   kCompressedTensors,
 };
+
+// How a list covers a path. Of several lists, the one that is more particular counts.
+enum class Covered : uint8_t { kNot, kByClass, kByPattern, kByName };
 
 class NamePatterns {
  public:
@@ -30,7 +33,8 @@ class NamePatterns {
   static Result<NamePatterns> make(const std::vector<std::string>& patterns, PatternStyle style,
                                    std::string_view what);
 
-  bool covers(std::string_view path) const;
+  Covered how(std::string_view path) const;
+  bool covers(std::string_view path) const { return how(path) != Covered::kNot; }
   // The patterns that cover none of `paths` and nothing below which one of them stands.
   std::vector<std::string> unmatched(const std::vector<std::string>& paths) const;
 

@@ -32,11 +32,13 @@ std::vector<const Format*> formats_called(const std::string& name) {
   });
 }
 
-std::string known_names() {
-  std::vector<std::string_view> names;
+// The words that formats go by, each once, behind `names`.
+template <typename Words>
+std::string known_words(std::vector<std::string_view> names, Words words) {
   for (const Format* format : all_formats()) {
-    for (std::string_view name : format->recipe_names) {
-      if (!name.empty()) names.push_back(name);
+    for (std::string_view name : words(*format)) {
+      if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(name);
     }
   }
   return fmt::format("{}", fmt::join(names, ", "));
@@ -47,8 +49,11 @@ Result<std::vector<const Format*>> formats_of_algorithm(const JsonFields& fields
   LK_ASSIGN_OR_RETURN(const std::string name, fields.string(key));
   std::vector<const Format*> formats = formats_called(lower(name));
   if (formats.empty()) {
-    return unsupported("{}: {} \"{}\" is not supported; known are {}", fields.what(), key,
-                       name.substr(0, 60), known_names());
+    std::vector<std::string_view> tools;
+    if (key == "quant_method") tools = {"compressed-tensors", "modelopt"};
+    return unsupported(
+        "{}: {} \"{}\" is not supported; known are {}", fields.what(), key, name.substr(0, 60),
+        known_words(std::move(tools), [](const Format& format) { return format.recipe_names; }));
   }
   if (!fields.has("group_size")) return formats;
   LK_ASSIGN_OR_RETURN(const int64_t group, fields.integer("group_size", 0, 1 << 20));
@@ -135,14 +140,38 @@ Result<std::vector<const Format*>> formats_of_arguments(const JsonFields& weight
                      strategy.substr(0, 60));
 }
 
+// Leaves in `formats` those that lie as `packing` says (compressed-tensors' `format`).
+Status keep_packed(const JsonFields& where, const std::string& packing,
+                   std::vector<const Format*>& formats) {
+  const auto lies_so = [&](const Format& format) {
+    return std::find(format.packings.begin(), format.packings.end(), packing) !=
+           format.packings.end();
+  };
+  if (formats_where(lies_so).empty()) {
+    return unsupported("{}: the format \"{}\" is not supported; known are {}", where.what(),
+                       packing.substr(0, 60),
+                       known_words({}, [](const Format& format) { return format.packings; }));
+  }
+  const std::string_view described = formats.front()->name;
+  std::erase_if(formats, [&](const Format* format) { return !lies_so(*format); });
+  if (!formats.empty()) return {};
+  return invalid("{}: the format \"{}\" is not that of the weights described, which are {}",
+                 where.what(), packing, described);
+}
+
 Status read_config_groups(const JsonFields& fields, Recipe& recipe) {
   LK_ASSIGN_OR_RETURN(const JsonFields groups, fields.object("config_groups"));
+  LK_ASSIGN_OR_RETURN(std::string packing, fields.string_or("format", ""));
+  if (packing == "mixed-precision") packing.clear();  // each group has its own
   for (const auto& [name, value] : groups.json().items()) {
     LK_ASSIGN_OR_RETURN(const JsonFields group, groups.object(name));
     if (!group.has("weights")) continue;  // activations or the KV cache alone
     LK_ASSIGN_OR_RETURN(const JsonFields weights, group.object("weights"));
     RecipeGroup made;
     LK_ASSIGN_OR_RETURN(made.formats, formats_of_arguments(weights));
+    LK_ASSIGN_OR_RETURN(const std::string own, group.string_or("format", packing));
+    if (!own.empty())
+      LK_RETURN_IF_ERROR(keep_packed(own == packing ? fields : group, own, made.formats));
     LK_ASSIGN_OR_RETURN(const auto targets, group.strings("targets"));
     LK_ASSIGN_OR_RETURN(made.targets, NamePatterns::make(targets, PatternStyle::kCompressedTensors,
                                                          group.what() + ": targets"));

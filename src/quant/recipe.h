@@ -21,10 +21,12 @@ struct RecipeGroup {
 };
 
 struct Recipe {
-  std::string file;                 // "config.json"
-  std::string method;               // as the file spells it; empty: no recipe
-  std::vector<RecipeGroup> groups;  // the first whose targets cover a module counts
-  NamePatterns excluded;            // modules that are not quantized
+  std::string file;    // "config.json"
+  std::string method;  // as the file spells it; empty: no recipe
+  // Of those whose targets cover a module the one that does so most particularly counts, of
+  // equals the first.
+  std::vector<RecipeGroup> groups;
+  NamePatterns excluded;  // modules that are not quantized
   // The file tells modules that are quantized from those that are not, so that a plain tensor can
   // contradict it.
   bool complete = false;

@@ -28,7 +28,7 @@ struct StoredMatrix {
   float input_scale = 0;  // of statically quantized activations, multiplies; 0: the file has none
 };
 
-enum class TensorRole : uint8_t { kCodes, kScales, kTensorScale, kBias };
+enum class TensorRole : uint8_t { kCodes, kScales, kTensorScale, kInputScale, kBias };
 
 // A tensor of the file that a linear is made of.
 struct StoredTensor {

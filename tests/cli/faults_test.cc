@@ -136,6 +136,38 @@ TEST(Faults, ABackendThatCannotRunIsToldInASentence) {
                   "does not take mxfp4 weights");
 }
 
+// LORIKEET_KERNELS holds in every command, the flag before it; neither is passed over silently.
+TEST(Faults, KernelsOfTheEnvironmentAndOfTheFlag) {
+  const std::vector<std::vector<std::string>> commands = {
+      kAnswer, {"inspect", tiny_model()}, {"serve", tiny_model(), "--port", "0"}};
+  for (const std::vector<std::string>& command : commands) {
+    SCOPED_TRACE(command[0]);
+    const auto with = [&](std::vector<std::string> flags, const std::string& environment) {
+      flags.insert(flags.begin(), command.begin(), command.end());
+      return run_lorikeet(flags, "", "", environment);
+    };
+    const std::string named = "LORIKEET_KERNELS=avx9000 ";
+    expect_sentence(with({}, named), 2, "there are no kernels 'avx9000'; known are ");
+    expect_sentence(with({"--kernels", "avx8000"}, named), 2,
+                    "there are no kernels 'avx8000'; known are ");
+    if (command[0] == "serve") continue;
+    EXPECT_EQ(with({"--kernels", "reference"}, named).code, 0);
+  }
+  const auto chosen = [](std::vector<std::string> flags, const std::string& environment) {
+    flags.insert(flags.begin(), {"inspect", tiny_model(), "--json"});
+    const ProcessResult result = run_lorikeet(flags, "", "", environment);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const Json report = Json::parse(result.out);
+    for (const Json& row : report["kernels"]) {
+      if (row["chosen"]) return row["name"].get<std::string>();
+    }
+    return std::string();
+  };
+  const std::string best = chosen({}, "");
+  EXPECT_EQ(chosen({}, "LORIKEET_KERNELS=reference "), "reference");
+  EXPECT_EQ(chosen({"--kernels", best}, "LORIKEET_KERNELS=reference "), best);
+}
+
 #ifndef __SANITIZE_ADDRESS__  // it needs the address space
 TEST(Faults, TooLittleMemoryNamesWhatAndHowMuch) {
   const auto limited = [](const std::string& kib, std::vector<std::string> more) {
@@ -170,7 +202,8 @@ std::string model_with(const std::string& tensor, uint16_t bits) {
 }
 
 TEST(Faults, WeightsThatOverflowGiveNoAnswer) {
-  const std::string model = model_with("lm_head.weight", 0x7f7f);  // the largest bfloat16
+  constexpr uint16_t kLargest = 0x7f7f;  // of bfloat16
+  const std::string model = model_with("model.norm.weight", kLargest);
   expect_sentence(run_lorikeet({"run", model, "--threads", "1", "--prompt", "The"}), 1,
                   "no finite logit");
   const ProcessResult line =
@@ -179,6 +212,10 @@ TEST(Faults, WeightsThatOverflowGiveNoAnswer) {
   EXPECT_EQ(line.code, 1);
   EXPECT_NE(Json::parse(line.out)["error"].get<std::string>().find("no finite logit"),
             std::string::npos);
+  // A linear's weights of that size cannot give any, whatever is asked.
+  expect_sentence(run_lorikeet({"run", model_with("lm_head.weight", kLargest), "--threads", "1",
+                                "--prompt", "The"}),
+                  2, "tensor lm_head.weight holds the weight 3.3895314e+38 at index 0");
 }
 
 TEST(Faults, TensorsAreNamedAsTheFileSpellsThem) {

@@ -45,7 +45,7 @@ TEST(QuantizeCommand, ReportsErrorsAndPerplexity) {
       "Count the Monday flights of Aerus. List the names of all pilots who flew on a Tuesday.");
   const ProcessResult result =
       run_lorikeet({"quantize", tiny_model(), out.path(), "--format", "fp8-channel", "--keep",
-                    "self_attn", "--keep", "nothing", "--threads", "2", "--report", text});
+                    "self_attn", "--keep", "nothing", "--threads", "2", "--report=" + text});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "lorikeet: warning: --keep nothing names no linear of the model\n");
   const std::vector<std::string> lines = result.lines();
@@ -71,6 +71,21 @@ TEST(QuantizeCommand, ReportsErrorsAndPerplexity) {
   EXPECT_EQ(run_lorikeet({"run", out.path(), "--prompt", "The", "--max-tokens", "2"}).code, 0);
 }
 
+// A flag takes no word behind it, wherever it stands.
+TEST(QuantizeCommand, ReportStandsAnywhere) {
+  const std::string in = "/no/such/model";
+  const NewFolder out("anywhere");
+  const std::vector<std::string> words = {in, out.path(), "--format", "mxfp4"};
+  for (const std::string& report : {std::string("--report"), "--report=" + temporary_file("x")}) {
+    for (size_t at : {0, 1, 2, 4}) {
+      std::vector<std::string> args = words;
+      args.insert(args.begin() + static_cast<ptrdiff_t>(at), report);
+      args.insert(args.begin(), "quantize");
+      expect_refused(args, in);
+    }
+  }
+}
+
 TEST(QuantizeCommand, RefusesInASentence) {
   const NewFolder out("refused");
   const auto with = [&](std::vector<std::string> more) {
@@ -84,8 +99,14 @@ TEST(QuantizeCommand, RefusesInASentence) {
                  "--recipe may be compressed-tensors");
   expect_refused(with({"--format", "mxfp4", "--shard-size", "none"}), "--shard-size");
   expect_refused(with({"--format", "mxfp4", "--keep", "("}), "--keep");
-  expect_refused(with({"--format", "mxfp4", "--report", "/no/such/text"}), "/no/such/text");
-  expect_refused(with({"--format", "mxfp4", "--report", temporary_file("x")}), "too few");
+  expect_refused(with({"--format", "mxfp4", "--report=/no/such/text"}), "/no/such/text");
+  expect_refused(with({"--format", "mxfp4", "--report=" + temporary_file("x")}), "too few");
+  expect_refused(with({"--format", "mxfp4", "--report", "text"}),
+                 "there is a word beside IN and OUT: text; a text to measure is written --report=");
+  expect_refused(with({"--format", "fp8-tensor", "--keep", "model.layers.1.mlp.experts.2"}),
+                 "--keep names 1 of the 16 experts of model.layers.1.mlp.experts.gate_up_proj "
+                 "(expert 2 first), but experts are quantized or kept together; --keep "
+                 "model.layers.1.mlp.experts.gate_up_proj leaves all of them as they are");
   expect_refused({"quantize", tiny_model(), tiny_model(), "--format", "mxfp4"},
                  "is the folder that is read");
   expect_refused({"quantize", tiny_model(), "/proc/none", "--format", "mxfp4"},

@@ -1,8 +1,10 @@
-// docs/tour.md names functions and their files; here each is looked up.
+// docs/tour.md names functions and their files, the pages that add something show diffs; here each
+// is looked up.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -42,6 +44,51 @@ TEST(Tour, EveryFileExists) {
     EXPECT_TRUE(std::ifstream(std::string(LK_SOURCE_DIR) + "/" + path).good()) << path;
   }
 }
+
+std::string trimmed(const std::string& line) {
+  const size_t begin = line.find_first_not_of(' ');
+  return begin == line.npos ? "" : line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
+}
+
+// A worked example is one new file and the lines of one table, and the table still has the lines
+// that the diff shows around its own.
+class WorkedExample : public testing::TestWithParam<const char*> {};
+
+TEST_P(WorkedExample, TouchesTwoFilesAndStillApplies) {
+  std::istringstream page(contents(std::string("docs/add-a-") + GetParam() + ".md"));
+  const std::regex heading("`(src/[a-z0-9_/.]+)`(, new)?:");
+  std::string line, file, text;
+  bool fresh = false, diff = false;
+  std::set<std::string> files;
+  int looked_up = 0, added = 0;
+  while (std::getline(page, line)) {
+    std::smatch match;
+    if (std::regex_match(line, match, heading)) {
+      file = match[1];
+      fresh = match[2].matched;
+      files.insert(file);
+      text = contents(file);
+      EXPECT_EQ(text.empty(), fresh) << file;
+      continue;
+    }
+    if (line.starts_with("```")) {
+      diff = line == "```diff";
+      continue;
+    }
+    if (!diff || line.empty()) continue;
+    std::string shown = trimmed(line.substr(1));
+    if (line.starts_with("@@")) shown = trimmed(line.substr(2));
+    added += line[0] == '+' ? 1 : 0;
+    if (line[0] == '+' || shown.empty()) continue;
+    EXPECT_NE(text.find(shown), text.npos) << file << " has no line " << shown;
+    ++looked_up;
+  }
+  EXPECT_EQ(files.size(), 2u);
+  EXPECT_GE(looked_up, 4);
+  EXPECT_GE(added, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pages, WorkedExample, testing::Values("format", "kernel"));
 
 }  // namespace
 }  // namespace lk

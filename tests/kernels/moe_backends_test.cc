@@ -137,6 +137,7 @@ TEST(MoeBackends, EveryOtherRowHasItsReason) {
   EXPECT_EQ(reason("cpu-w4a8"), "does not take fp8-block weights");
   EXPECT_EQ(reason("cpu-w8a8"),
             "rounds activations to E4M3: by --activations 8bit or by name only");
+  EXPECT_EQ(reason("cpu-w8a8-int8"), "requantizes the weights: by name only");
   EXPECT_EQ(reason("cpu-w16"), "the cheapest that the layer's needs allow");
   EXPECT_EQ(reason("reference"), "costs 100 times as much as cpu-w16");
 }

@@ -197,6 +197,31 @@ TEST_F(Quantize, KeepsWhatItIsToldTo) {
   EXPECT_FALSE(names("model.embed_tokens"));
 }
 
+// One linear has one format: some of its experts cannot be kept, all of them can.
+TEST_F(Quantize, KeepsAllExpertsOrNone) {
+  const std::string layer = "model.layers.2.mlp.experts.";
+  for (const std::string one : {layer + "3", layer + "3.gate_proj", layer + "*5.up_proj",
+                                std::string("layers\\.2\\.mlp\\.experts\\.[3-5]\\.")}) {
+    const std::string pattern = one.front() == 'l' ? ".*" + one : one;
+    EXPECT_ERROR(run(model_folder(), out(), target("fp8-channel"), {pattern}),
+                 "of the 16 experts of model.layers.2.mlp.experts.gate_up_proj (expert ");
+    EXPECT_ERROR(run(model_folder(), out(), target("fp8-channel"), {pattern}),
+                 "but experts are quantized or kept together; --keep ");
+    EXPECT_FALSE(fs::exists(out()));
+  }
+  std::vector<std::string> all;
+  for (int e = 0; e < 16; ++e) all.push_back(layer + std::to_string(e) + ".down_proj");
+  const auto report = run(model_folder(), out(), target("fp8-channel"), all);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->warnings.empty()) << report->warnings.front();
+  const Opened opened(out());
+  for (const StoredLinear& linear : opened.model.linears) {
+    if (linear.spec->experts == 0) continue;
+    const bool kept = linear.spec->layer == 2 && linear.spec->stage == Stage::kExpertDown;
+    EXPECT_EQ(linear.format->name, kept ? "bf16" : "fp8-channel") << linear.spec->path();
+  }
+}
+
 // Parts that a server fuses share a scale, or it would have to choose one of them.
 TEST_F(Quantize, PartsThatAreFusedShareTheirTensorScale) {
   ASSERT_TRUE(run(model_folder(), out(), target("nvfp4", "compressed-tensors")));
@@ -287,7 +312,7 @@ TEST_F(Quantize, RefusesWhatIsNoNumber) {
 TEST_F(Quantize, OutliersAndZerosSurviveEveryTarget) {
   // Row 1 of a matrix of 192 channels: an outlier, and a row of zeros behind it.
   std::string bytes(2 * 192 * 2, '\0');
-  bytes.replace(0, 2, "\x80\x7e", 2);  // 8.5e37
+  bytes.replace(0, 2, std::string("\x00\x5f", 2));  // 2^63
   const std::string in = spoilt("model.layers.0.self_attn.q_proj.weight", 2 * 192, bytes);
   for (const Target* to : all_targets()) {
     if (to->scope == Scope::kExperts) continue;
@@ -298,7 +323,7 @@ TEST_F(Quantize, OutliersAndZerosSurviveEveryTarget) {
     const StoredLinear& query = opened.model.linears[1];
     EXPECT_TRUE(check_finite(query));
     const std::vector<float> outlier = values_of(query, 0, 1), zeros = values_of(query, 0, 2);
-    EXPECT_NEAR(outlier[0], 8.5e37f, 2e36f) << where;
+    EXPECT_NEAR(outlier[0], 0x1p63f, 0x1p58f) << where;
     for (const float value : zeros) EXPECT_EQ(value, 0) << where;
   }
 }

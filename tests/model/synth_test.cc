@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/json.h"
 #include "checkpoint/safetensors.h"
@@ -16,6 +17,7 @@
 #include "quant/detect.h"
 #include "tests/checkpoint/safetensors_writer.h"
 #include "tests/model/harness.h"
+#include "tests/model/passing_kernels.h"
 
 namespace lk::test {
 namespace {
@@ -88,6 +90,10 @@ TEST(SynthModel, PresetsHaveThePublishedLayout) {
     }
   }
   EXPECT_ERROR(synth_model("gpt-oss-20b", 25), "gpt-oss-20b has 24 layers, not 25");
+  EXPECT_ERROR(
+      synth_model("nemotron-3-nano-30b-a3b-nvfp4", 1),
+      "the first 1 layers of nemotron-3-nano-30b-a3b-nvfp4 have no experts; keep 2 or more");
+  EXPECT_TRUE(synth_model("nemotron-3-nano-30b-a3b-nvfp4", 2));
   EXPECT_ERROR(synth_model("gpt-oss", 0), "there is no preset 'gpt-oss'");
   // What a folder's own files say.
   const auto like = synth_model(hybrid_model("tiny-nemotron-nvfp4").folder, 6);
@@ -112,6 +118,94 @@ TEST(SynthModel, ConfigsOfFoldersGiveModelsThatRun) {
     const auto model = load_model({.kernels = every_row().front()}, {out, {}});
     const auto runs = run(*model, {{{5, 6, 7}, -1}});
     for (const float logit : runs[0].logits) ASSERT_TRUE(std::isfinite(logit));
+  }
+}
+
+// Keeps the root mean square of every residual that an expert stage leaves.
+class Watched : public PassingKernels {
+ public:
+  Watched(std::unique_ptr<Kernels> inner, int hidden, std::vector<double>& seen)
+      : PassingKernels(std::move(inner)), hidden_(hidden), seen_(seen) {}
+  void experts(const Batch& batch, const ExpertArgs& args) override {
+    inner_->experts(batch, args);
+    double sum = 0;
+    const int64_t count = int64_t{batch.tokens} * hidden_;
+    for (int64_t i = 0; i < count; ++i) sum += double{args.residual[i]} * args.residual[i];
+    seen_.push_back(std::sqrt(sum / static_cast<double>(count)));
+  }
+
+ private:
+  int hidden_;
+  std::vector<double>& seen_;
+};
+
+// Of each expert of each layer the share of the tokens that chose it, times experts / k: 1 where
+// all are chosen alike.
+std::vector<std::vector<double>> popularity(const std::vector<SequenceRun>& runs,
+                                            const ModelInfo& info, size_t layers) {
+  std::vector<std::vector<double>> counts(layers, std::vector<double>(info.experts, 0.0));
+  double tokens = 0;
+  for (const SequenceRun& run : runs) {
+    const size_t each = run.logits.size() / info.vocab * info.top_k;  // of one layer
+    for (size_t i = 0; i < each * layers; ++i) ++counts[i / each][run.experts[i]];
+    tokens += static_cast<double>(each / info.top_k);
+  }
+  for (std::vector<double>& layer : counts) {
+    for (double& count : layer) count *= info.experts / (tokens * info.top_k);
+  }
+  return counts;
+}
+
+// Weights of which a measurement can be made: nothing grows or dies through the layers, and which
+// experts are chosen follows the token.
+TEST(SynthModel, ActivationsKeepTheirOrderAndRoutingFollowsTheToken) {
+  std::mt19937 random(7);
+  std::vector<Sequence> sequences(16);
+  for (Sequence& sequence : sequences) {
+    for (int i = 0; i < 24; ++i) sequence.tokens.push_back(static_cast<int32_t>(random() % 200));
+  }
+  for (const std::string& like :
+       {model_folder(), hybrid_model("tiny-qwen3.6-fp8").folder,
+        hybrid_model("tiny-nemotron-nvfp4").folder, small_model("olmoe").folder,
+        small_model("mixtral").folder, small_model("qwen3_moe-fp8").folder}) {
+    double most[2] = {};
+    for (const bool skewed : {false, true}) {
+      if (skewed && like != model_folder()) continue;  // by the router's bias
+      SCOPED_TRACE(like);
+      const TempFolder folder;
+      const std::string out = folder.path() + "/made";
+      const Result<bool> made = synthesize_checkpoint(
+          out, {.preset = like, .router_skew = skewed ? 1.5 : 0.0, .progress = {}});
+      ASSERT_TRUE(made) << made.error().message;
+      std::vector<double> seen;
+      int hidden = 0;
+      const auto model =
+          load_model({.kernels = every_row().front(),
+                      .edit = [&](DecoderSpec& spec) { hidden = spec.hidden; },
+                      .wrap =
+                          [&](std::unique_ptr<Kernels> inner) {
+                            return std::make_unique<Watched>(std::move(inner), hidden, seen);
+                          }},
+                     {out, {}});
+      const auto runs = run(*model, sequences);
+      ASSERT_GE(seen.size(), 2u);
+      for (const double rms : seen) {
+        EXPECT_GT(rms, 0.2);
+        EXPECT_LT(rms, 20.0);
+      }
+      for (const std::vector<double>& layer : popularity(runs, model->info(), seen.size())) {
+        most[skewed] = std::max(most[skewed], *std::max_element(layer.begin(), layer.end()));
+        if (skewed) continue;
+        EXPECT_LT(*std::max_element(layer.begin(), layer.end()), 4.0);
+        EXPECT_GE(std::count_if(layer.begin(), layer.end(), [](double share) { return share > 0; }),
+                  static_cast<int64_t>(layer.size()) * 3 / 4);
+      }
+      fmt::print("{}{}: residuals {:.2f} to {:.2f}, the expert most chosen {:.2f} of its share\n",
+                 like.substr(like.rfind('/') + 1), skewed ? ", skewed" : "",
+                 *std::min_element(seen.begin(), seen.end()),
+                 *std::max_element(seen.begin(), seen.end()), most[skewed]);
+    }
+    if (like == model_folder()) EXPECT_GT(most[1], most[0] * 1.2);
   }
 }
 

@@ -56,17 +56,34 @@ TEST(CheckFinite, NanAndInfinityInEveryType) {
 TEST(CheckFinite, Scales) {
   EXPECT_ERROR(check_with("model.layers.0.up_scales", 11, "\xff"),
                "tensor model.layers.0.up_scales holds the scale 255, which is NaN, at index 11");
-  // 2^127 times 2 is beyond float32, times 1.5 is not. Expert 1, row 1, second group.
-  EXPECT_TRUE(check_with("model.layers.0.up_scales", 0, "\xfc"));
+  // 2^63 times 2 has a square beyond float32, times 1.5 has not. Expert 1, row 1, second group.
   Tensors tensors = toy_base() + toy_blocks();
-  tensors[6].bytes[2 * (4 + 1) + 1] = '\xfe';
+  tensors[6].bytes[2 * (4 + 1) + 1] = static_cast<char>(127 + 63);
   std::string& codes = tensors[5].bytes;
   const size_t group = (4 + 1) * 32 + 16;
   std::fill(codes.begin() + group, codes.begin() + group + 16, '\x33');
   EXPECT_TRUE(check_all(Loaded(tensors)));
   codes[group + 2] = '\x43';
   EXPECT_ERROR(check_all(Loaded(tensors)),
-               "up_scales scales a weight beyond float32 (expert 1, row 1, column 37)");
+               "tensor model.layers.0.up_scales makes a weight 1.8446744e+19, whose square is "
+               "beyond float32 (expert 1, row 1, column 37)");
+  // Under the largest scale of all, zeros are zeros.
+  tensors[6].bytes[2 * (4 + 1) + 1] = '\xfe';
+  std::fill(codes.begin() + group, codes.begin() + group + 16, '\x08');
+  EXPECT_TRUE(check_all(Loaded(tensors)));
+}
+
+TEST(CheckFinite, PlainWeightsTooLargeForANorm) {
+  EXPECT_TRUE(check_with("model.embed.weight", 2 * 137, "\x7f\x5f"));  // just below 2^64
+  EXPECT_ERROR(
+      check_with("model.embed.weight", 2 * 137, "\x80\xdf"),
+      "tensor model.embed.weight holds the weight -1.8446744e+19 at index 137, whose square "
+      "is beyond float32");
+  EXPECT_TRUE(check_with("lm_head.weight", 4 * 9, "\xff\xff\x7f\x5f"));
+  EXPECT_ERROR(check_with("lm_head.weight", 4 * 9, std::string("\x00\x00\x80\x7e", 4)),
+               "tensor lm_head.weight holds the weight 8.507059e+37 at index 9");
+  // A bias is added, never multiplied.
+  EXPECT_TRUE(check_with("model.layers.0.q.bias", 4 * 3, std::string("\x00\x00\x80\x7e", 4)));
 }
 
 TEST(CheckFinite, WithoutDataThereIsNothingToCheck) {

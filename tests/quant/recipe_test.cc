@@ -138,9 +138,124 @@ TEST(Recipe, CompressedTensors) {
   expect_quiet(tensors, sparse);
   expect_error(tensors, config(channel, R"(["re:("])", "[]"), "\"re:(\" is no regular expression");
   expect_error(tensors, config(channel, "3", "[]"), "targets is 3, expected a list");
+  // A class that is not Linear is no module: what only it names is not quantized.
+  expect_error(tensors, config(channel, R"(["Linears"])", R"(["lm_head"])"),
+               "says that model.layers.0.q is not quantized, but its tensors are fp8-channel (2 "
+               "modules in all); the target Linears is no module of the model");
+  expect_warning(tensors, config(channel, R"(["Linear", "Attention"])", R"(["lm_head"])"),
+                 "names modules that the model does not have: Attention (1 in all)");
+  expect_warning(tensors, config(channel, R"(["Linear"])", R"(["Embedding"])"),
+                 "names modules that the model does not have: Embedding (1 in all)");
   // Only the exact name is ignored.
   expect_warning(tensors, config(channel, R"(["Linear"])", R"(["layers.0", "model.layers.9.q"])"),
                  "names modules that the model does not have: model.layers.9.q (1 in all)");
+}
+
+// compressed-tensors says of a file, or of a group, how its tensors lie.
+TEST(Recipe, CompressedTensorsPackings) {
+  const auto config = [](const std::string& weights, const std::string& file_format,
+                         const std::string& group_format) {
+    return R"({"quant_method": "compressed-tensors", "ignore": ["lm_head", "model.layers.0.q"],
+               "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"type": "float", )" +
+           weights + "}" + (group_format.empty() ? "" : R"(, "format": ")" + group_format + "\"") +
+           "}}" + (file_format.empty() ? "" : R"(, "format": ")" + file_format + "\"") + "}";
+  };
+  struct Packing {
+    const char* weights;
+    const char* format;
+    std::vector<const char*> words;
+  };
+  const Packing packings[] = {
+      {R"("num_bits": 4, "strategy": "group", "group_size": 32)",
+       "mxfp4",
+       {"mxfp4-pack-quantized"}},
+      {R"("num_bits": 4, "strategy": "tensor_group", "group_size": 16)",
+       "nvfp4",
+       {"nvfp4-pack-quantized"}},
+      {R"("num_bits": 8, "strategy": "group", "group_size": 32)", "mxfp8", {"mxfp8-quantized"}},
+      {R"("num_bits": 8, "strategy": "channel")",
+       "fp8-channel",
+       {"float-quantized", "naive-quantized"}},
+      {R"("num_bits": 8, "strategy": "tensor")",
+       "fp8-tensor",
+       {"float-quantized", "naive-quantized"}},
+      {R"("num_bits": 8, "strategy": "block", "block_structure": [128, 128])",
+       "fp8-block",
+       {"float-quantized", "naive-quantized"}},
+  };
+  const Tensors tensors = mxfp4_experts();
+  for (const Packing& packing : packings) {
+    const std::string weights = packing.weights;
+    // Whatever the recipe describes, these tensors are MXFP4.
+    const auto expect = [&](const std::string& quantization) {
+      if (packing.words[0] == std::string("mxfp4-pack-quantized"))
+        expect_quiet(tensors, quantization);
+      else
+        expect_error(tensors, quantization, "but its tensors are mxfp4");
+    };
+    expect(config(weights, "", ""));
+    for (const Packing& other : packings) {
+      for (const char* word : other.words) {
+        const bool right = std::find_if(packing.words.begin(), packing.words.end(), [&](auto own) {
+                             return std::string(own) == word;
+                           }) != packing.words.end();
+        if (right) {
+          expect(config(weights, word, ""));
+          expect(config(weights, "mixed-precision", word));
+          expect(config(weights, "float-quantized", word));  // the group's own counts
+          continue;
+        }
+        const std::string part =
+            fmt::format("the format \"{}\" is not that of the weights described, which are {}",
+                        word, packing.format);
+        expect_error(tensors, config(weights, word, ""), part.c_str());
+        expect_error(tensors, config(weights, "mixed-precision", word), part.c_str());
+      }
+    }
+    for (const char* word : {"dense", "pack-quantized", "int-quantized", "marlin-24", "secret"}) {
+      expect_error(tensors, config(weights, word, ""),
+                   fmt::format("the format \"{}\" is not supported; known are float-quantized, "
+                               "naive-quantized, mxfp8-quantized, mxfp4-pack-quantized, "
+                               "nvfp4-pack-quantized",
+                               word)
+                       .c_str());
+    }
+  }
+}
+
+// ModelOpt's NVFP4 is not compressed-tensors', whose global scale divides.
+TEST(Recipe, CompressedTensorsNvfp4IsItsOwn) {
+  Tensors tensors = toy_base() + Tensors{toy_blocks()[2]};
+  tensors.push_back(tensor("model.layers.0.up", "U8", {kExperts, kOut, kIn / 2}));
+  tensors.push_back(
+      tensor("model.layers.0.up_weight_scale", "F8_E4M3", {kExperts, kOut, kIn / 16}));
+  WrittenTensor two{"model.layers.0.up_weight_scale_2", "F32", {}, std::string("\0\0\x80\x3f", 4)};
+  tensors.push_back(two);
+  const std::string config =
+      R"({"quant_method": "compressed-tensors", "ignore": ["lm_head", "model.layers.0.q"],
+          "format": "nvfp4-pack-quantized", "config_groups": {"group_0": {"targets": ["Linear"],
+          "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group",
+          "group_size": 16}}}})";
+  expect_error(tensors, config,
+               "model.layers.0.up is quantized as nvfp4-divide, but its tensors are nvfp4");
+}
+
+// A name says more than a pattern, and a pattern more than a class, wherever they stand.
+TEST(Recipe, TheMostParticularGroupCounts) {
+  const auto config = [](const std::string& all, const std::string& one) {
+    const std::string channel = R"({"num_bits": 8, "type": "float", "strategy": "channel"})";
+    const std::string tensor = R"({"num_bits": 8, "type": "float", "strategy": "tensor"})";
+    return R"({"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": {
+                "group_0": {"targets": [")" +
+           all + R"("], "weights": )" + tensor + R"(}, "group_1": {"targets": [")" + one +
+           R"("], "weights": )" + channel + "}}}";
+  };
+  const Tensors tensors = fp8({}, {kExperts, kOut, 1});
+  expect_quiet(tensors, config("Linear", "re:.*up$"));
+  expect_quiet(tensors, config("Linear", "model.layers.0.up"));
+  expect_quiet(tensors, config("re:.*layers.*", "model.layers.0.up"));
+  expect_error(tensors, config("re:.*layers.*", "Linear"),
+               "model.layers.0.up is quantized as fp8-tensor");
 }
 
 TEST(Recipe, ModelOpt) {
@@ -175,13 +290,15 @@ TEST(Recipe, ModelOpt) {
 TEST(Recipe, Contradictions) {
   expect_warning(mxfp4_experts(), "",
                  "config.json names no quantization, but the tensors are mxfp4");
-  expect_warning(plain(), R"({"quant_method": "mxfp4"})",
-                 "config.json says that the model is quantized (mxfp4), but no tensor is");
+  expect_error(plain(), R"({"quant_method": "mxfp4"})",
+               "config.json says that the model is quantized (mxfp4), but no tensor is; without "
+               "that recipe it loads as it stands");
   const std::string kept = R"({"quant_method": "mxfp4", "modules_to_not_convert": ["layers.0.q")";
-  expect_warning(plain(), kept + "]}", "is quantized (mxfp4), but no tensor is");
+  expect_error(plain(), kept + "]}", "is quantized (mxfp4), but no tensor is");
   expect_quiet(plain(), kept + R"(, "layers.0.up"]})");
   expect_error(plain(), R"({"quant_method": "secret"})",
-               "quant_method \"secret\" is not supported; known are");
+               "quant_method \"secret\" is not supported; known are compressed-tensors, modelopt, "
+               "fp8,");
   expect_error(mxfp4_experts(), R"({"quant_method": "gptq", "bits": 4})", "\"gptq\"");
   expect_error(mxfp4_experts(), R"({"quant_method": "fp8"})",
                "model.layers.0.up is quantized as fp8-tensor, but its tensors are mxfp4");

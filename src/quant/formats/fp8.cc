@@ -15,7 +15,13 @@ Shape with_experts(const NamedTensors& tensors, Shape shape) {
 }  // namespace
 
 std::string_view fp8_scale_part(const NamedTensors& tensors) {
-  return first_part(tensors, {"weight_scale_inv", "scale_inv", "weight_scale"});
+  const std::string_view part =
+      first_part(tensors, {"weight_scale_inv", "scale_inv", "weight_scale"});
+  if (!part.empty()) return part;
+  for (std::string_view other : {"weight_scale_inv", "scale_inv"}) {
+    if (tensors.elsewhere(other)) return other;
+  }
+  return "weight_scale";
 }
 
 std::vector<Shape> fp8_channel_shapes(const NamedTensors& tensors) {
@@ -30,9 +36,9 @@ Shape fp8_block_shape(const NamedTensors& tensors) {
 
 Fp8Scales fp8_scales(const NamedTensors& tensors) {
   if (!is_dtype(tensors, "weight", DType::kF8E4M3)) return Fp8Scales::kNone;
-  const std::string_view part = fp8_scale_part(tensors);
-  if (part.empty()) return Fp8Scales::kBlock;
-  const Shape& shape = tensors.find(part)->shape;
+  const TensorView* scales = tensors.find(fp8_scale_part(tensors));
+  if (!scales) return Fp8Scales::kBlock;
+  const Shape& shape = scales->shape;
   // A matrix of one block has the shape of a single number, and means the same.
   const std::vector<Shape> single = tensor_scale_shapes(tensors);
   if (std::find(single.begin(), single.end(), shape) != single.end()) {

@@ -9,7 +9,8 @@
 namespace lk {
 
 // The part that holds the scales of a linear whose `weight` is E4M3: "weight_scale", or
-// "weight_scale_inv", which multiplies all the same; empty if there is none.
+// "weight_scale_inv", which multiplies all the same. If there is none, the one that the
+// checkpoint's other modules have.
 std::string_view fp8_scale_part(const NamedTensors& tensors);
 
 // Shapes of the three forms, fused experts in front.

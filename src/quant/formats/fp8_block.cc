@@ -9,8 +9,7 @@ constexpr int kBlock = 128;
 
 Result<std::vector<StoredMatrix>> read(NamedTensors& tensors) {
   LK_ASSIGN_OR_RETURN(TensorView codes, take_fp8_codes(tensors));
-  std::string_view part = fp8_scale_part(tensors);
-  if (part.empty()) part = "weight_scale";
+  const std::string_view part = fp8_scale_part(tensors);
   std::vector<Shape> shapes = {fp8_block_shape(tensors)};
   // Under the name that all forms share, a shape that is none of theirs is told all of them.
   if (part == "weight_scale") {
@@ -32,7 +31,8 @@ const Format kFormatFp8Block{.name = "fp8-block",
                              .scale = ScaleCodec::kFloat,
                              .group_rows = kBlock,
                              .group_cols = kBlock,
-                             .recipe_names = {"fp8_pb_wo", "fp8_pb_real", "fp8_block"}};
+                             .recipe_names = {"fp8_pb_wo", "fp8_pb_real", "fp8_block"},
+                             .packings = {"float-quantized", "naive-quantized"}};
 
 // Transformers (Qwen, DeepSeek): `weight` [rows, cols] and `weight_scale_inv` [ceil(rows / 128),
 // ceil(cols / 128)], which multiplies; of fused experts `<path>_scale_inv`. compressed-tensors

@@ -22,7 +22,8 @@ const Format kFormatFp8Channel{.name = "fp8-channel",
                                .scale = ScaleCodec::kFloat,
                                .group_rows = 1,
                                .group_cols = 0,
-                               .recipe_names = {"fp8_per_channel_per_token", "fbgemm_fp8"}};
+                               .recipe_names = {"fp8_per_channel_per_token", "fbgemm_fp8"},
+                               .packings = {"float-quantized", "naive-quantized"}};
 
 // `weight` [rows, cols] and `weight_scale`: [rows, 1] of compressed-tensors (FP8_DYNAMIC), [rows]
 // of ModelOpt.

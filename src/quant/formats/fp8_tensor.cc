@@ -20,7 +20,8 @@ const Format kFormatFp8Tensor{.name = "fp8-tensor",
                               .group_rows = 0,
                               .group_cols = 0,
                               .tensor_scale = TensorScale::kMultiply,
-                              .recipe_names = {"fp8"}};
+                              .recipe_names = {"fp8"},
+                              .packings = {"float-quantized", "naive-quantized"}};
 
 // ModelOpt, compressed-tensors and Transformers without blocks: `weight` [rows, cols], one
 // `weight_scale` (`weight_scale_inv`), and `input_scale` where activations are quantized

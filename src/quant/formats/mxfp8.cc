@@ -29,7 +29,8 @@ const Format kFormatMxfp8{.name = "mxfp8",
                           .scale = ScaleCodec::kE8M0,
                           .group_rows = 1,
                           .group_cols = kGroup,
-                          .recipe_names = {"mxfp8"}};
+                          .recipe_names = {"mxfp8"},
+                          .packings = {"mxfp8-quantized"}};
 
 // ModelOpt and compressed-tensors: `weight` [rows, cols] and `weight_scale` [rows, cols / 32]
 // bytes.

@@ -44,7 +44,8 @@ const Format kFormatNvfp4Divide{.name = "nvfp4-divide",
                                 .scale = ScaleCodec::kE4M3,
                                 .group_rows = 1,
                                 .group_cols = kGroup,
-                                .tensor_scale = TensorScale::kDivide};
+                                .tensor_scale = TensorScale::kDivide,
+                                .packings = {"nvfp4-pack-quantized"}};
 
 // ModelOpt: `weight` [rows, cols / 2] bytes, `weight_scale` [rows, cols / 16] and `weight_scale_2`.
 const Layout kLayoutNvfp4{
