@@ -7,7 +7,7 @@
 namespace lk::test {
 namespace {
 
-const char* const kTrained[] = {"tiny-gpt-oss-mxfp4", "tiny-qwen3.6-fp8", "tiny-nemotron-nvfp4"};
+const std::vector<std::string> kTrained = {"tiny-gpt-oss-mxfp4", "tiny-qwen3.6-fp8", "tiny-nemotron-nvfp4"};
 
 Fixture trained(const std::string& name) {
   return name == kTrained[0] ? tiny_gpt_oss() : hybrid_model(name);
