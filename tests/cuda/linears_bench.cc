@@ -62,8 +62,10 @@ struct OnGpu {
   std::vector<const LoraWeights*> lora;
   OnDevice kept;
   Linear linear;
-  explicit OnGpu(const Filled& source) : weights(cuda::pack_weights(gpu(), source.stored, {}, false)) {
-    const std::vector<uint16_t> a(kRank * source.spec.in, 0x3c12), b(kRank * source.spec.out, 0xbc12);
+  explicit OnGpu(const Filled& source)
+      : weights(cuda::pack_weights(gpu(), source.stored, {}, false)) {
+    const std::vector<uint16_t> a(kRank * source.spec.in, 0x3c12),
+        b(kRank * source.spec.out, 0xbc12);
     const std::vector<LoraSource> pairs(std::max(source.spec.experts, 1),
                                         {kRank, 1.0f, a.data(), b.data()});
     for (int s = 0; s < kSlots; ++s) {
@@ -105,8 +107,7 @@ TEST(CudaLinearsBench, GptOss20b) {
   Rng rng(1);
   OnDevice kept;
   auto batch = single_tokens(rng, kMost, kSlots);
-  for (int t = 0; t < kMost; ++t)
-    batch->adapter[t] = t < 256 ? t % kSlots : t / (kMost / kSlots);
+  for (int t = 0; t < kMost; ++t) batch->adapter[t] = t < 256 ? t % kSlots : t / (kMost / kSlots);
   Batch on_gpu = kept.put(batch->batch);
   std::vector<float> ones(kMost * kHidden);
   for (float& v : ones) v = 0.001f * static_cast<float>(rng.below(2000) - 1000);
@@ -120,8 +121,8 @@ TEST(CudaLinearsBench, GptOss20b) {
     const auto start = std::chrono::steady_clock::now();
     OnGpu up(up_source), down(down_source);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    std::printf("packed %.0f MB in %.2f s\n", up.weights->bytes() / 1e6 + down.weights->bytes() / 1e6,
-                took.count());
+    std::printf("packed %.0f MB in %.2f s\n",
+                up.weights->bytes() / 1e6 + down.weights->bytes() / 1e6, took.count());
     // Eight layers one after the other, each with experts of its own, so that a single token's are
     // not all in the second cache.
     constexpr int kLayers = 8;
@@ -144,7 +145,8 @@ TEST(CudaLinearsBench, GptOss20b) {
         for (int i = 0; i < tokens * kTopK; ++i) used[chosen[l * kMost * kTopK + i]] = 1;
         active += std::accumulate(used.begin(), used.end(), 0.0) / layers;
       }
-      const double bytes = (up.weights->bytes() + down.weights->bytes()) / double(kExperts) * active;
+      const double bytes =
+          (up.weights->bytes() + down.weights->bytes()) / double(kExperts) * active;
       const double flop = 2.0 * tokens * kTopK * 3 * kHidden * kHidden;
       for (bool adapters : {false, true}) {
         on_gpu.tokens = tokens;
@@ -152,11 +154,18 @@ TEST(CudaLinearsBench, GptOss20b) {
         const double ms = milliseconds(next_key++, layers, [&] {
           for (int l = 0; l < layers; ++l) {
             cuda::run_experts(context, on_gpu,
-                              {.x = x, .expert = expert + l * kMost * kTopK, .weight = weight,
-                               .experts = kExperts, .top_k = kTopK, .intermediate = kHidden,
-                               .up = up.linear, .down = down.linear,
-                               .activation = Activation::kClampedSwiGlu, .alpha = 1.702f,
-                               .limit = 7.0f, .residual = residual});
+                              {.x = x,
+                               .expert = expert + l * kMost * kTopK,
+                               .weight = weight,
+                               .experts = kExperts,
+                               .top_k = kTopK,
+                               .intermediate = kHidden,
+                               .up = up.linear,
+                               .down = down.linear,
+                               .activation = Activation::kClampedSwiGlu,
+                               .alpha = 1.702f,
+                               .limit = 7.0f,
+                               .residual = residual});
           }
         });
         report("experts mxfp4 32 top-4", tokens, adapters, ms, bytes, flop);
@@ -175,8 +184,11 @@ TEST(CudaLinearsBench, GptOss20b) {
         const double ms = milliseconds(next_key++, copies, [&] {
           for (const auto& layer : layers) {
             cuda::run_linear(context, on_gpu, layer->linear,
-                             {.x = x, .type = cuda::InputType::kBF16, .rows = tokens,
-                              .out = y.as<float>(), .out_stride = out});
+                             {.x = x,
+                              .type = cuda::InputType::kBF16,
+                              .rows = tokens,
+                              .out = y.as<float>(),
+                              .out_stride = out});
           }
         });
         report(what, tokens, adapters, ms, double(layers[0]->weights->bytes()),

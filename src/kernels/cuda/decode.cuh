@@ -21,6 +21,17 @@ struct Fragment {
   uint4 piece[code_pieces(C)];
   uint32_t scales;
 
+  // From shared memory.
+  __device__ void take(const uint8_t* record, int lane) {
+#pragma unroll
+    for (int i = 0; i < code_pieces(C); ++i)
+      piece[i] = *reinterpret_cast<const uint4*>(record + i * 512 + lane * 16);
+    if constexpr (tile_scale_bytes(C) > 0) {
+      const int place = C == Codec::kNvfp4 ? lane : lane / 2;
+      scales = reinterpret_cast<const uint16_t*>(record + code_pieces(C) * 512)[place];
+    }
+  }
+
   __device__ void load(const uint8_t* record, int lane) {
 #pragma unroll
     for (int i = 0; i < code_pieces(C); ++i) piece[i] = load_once(record + i * 512 + lane * 16);

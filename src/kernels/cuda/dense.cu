@@ -8,7 +8,7 @@ namespace lk::cuda {
 namespace {
 
 // Most rows of x a matrix, on average, that the small kernel takes.
-constexpr int kSmallRows = 64;
+constexpr int kSmallRows = 20, kSmallDenseRows = 32;
 
 // bfloat16 rows whose width is no multiple of 64, with zeros behind them.
 __global__ void pad_rows(const __nv_bfloat16* from, __nv_bfloat16* to, int64_t rows, int in,
@@ -74,7 +74,7 @@ void run_product(Context& context, Codec codec, const Product& product) {
   const WorkMap& map = product.map;
   const int matrices = map.counts ? std::min(map.experts, map.entries) : 1;
   const int average = (map.entries + matrices - 1) / matrices;
-  if (average <= kSmallRows) {
+  if (average <= (map.counts ? kSmallRows : kSmallDenseRows)) {
     run_small_product(context, codec, product, average);
   } else {
     run_tile_product(context, codec, product);
