@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kWarps = 8;
 // Rows from which on A is read once for eight of them.
-constexpr int kManyRows = 1024;
+constexpr int kManyRows = 4096;
 
 struct Shrink {
   Operand operand;

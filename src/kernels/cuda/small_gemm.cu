@@ -63,7 +63,9 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
       entries[c] = entry_at(p.map, first + c);
       pairs[c] = pair_of(p.adapters, token_of(p.operand, entries[c]), expert);
     }
-    float acc[MT][NT][4] = {};
+    // Products of one sum wait for each other: of few columns there are two sums.
+    constexpr int kSums = NT == 1 ? 2 : 1;
+    float acc[MT][NT * kSums][4] = {};
     const __nv_bfloat16* x[NT];
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
@@ -105,8 +107,8 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
               if (n * 8 >= count) continue;
-              float(&c)[4] =
-                  C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)] : acc[t][n];
+              float(&c)[4] = C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)]
+                                                   : acc[t][n * kSums + i % kSums];
               multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
             }
           }
@@ -116,7 +118,8 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
 #pragma unroll
-              for (int c = 0; c < 4; ++c) acc[t][n][c] += part[n][c] * block_scale[t][c / 2];
+              for (int c = 0; c < 4; ++c)
+                acc[t][n * kSums][c] += part[n][c] * block_scale[t][c / 2];
             }
           }
         }
@@ -127,11 +130,16 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
       if (n * 8 >= count) break;
 #pragma unroll
       for (int t = 0; t < MT; ++t) {
+        if constexpr (kSums == 2) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) acc[t][n * kSums][c] += acc[t][n * kSums + 1][c];
+        }
+        const float(&sum)[4] = acc[t][n * kSums];
         float* to = sums[warp] + (t * 8 + 2 * j) * kColumnStride + g;
-        to[0] = acc[t][n][0];
-        to[kColumnStride] = acc[t][n][1];
-        to[8] = acc[t][n][2];
-        to[kColumnStride + 8] = acc[t][n][3];
+        to[0] = sum[0];
+        to[kColumnStride] = sum[1];
+        to[8] = sum[2];
+        to[kColumnStride + 8] = sum[3];
       }
       __syncthreads();
       for (int item = threadIdx.x; item < MT * 64; item += kWarps * 32) {
@@ -176,8 +184,10 @@ void launch_for(Context& context, const Product& p, int average) {
     launch<C, 1, 1>(context, p);
   } else if (rows <= 16) {
     launch<C, 2, 2>(context, p);
-  } else {
+  } else if (rows <= 32) {
     launch<C, 2, 4>(context, p);
+  } else {
+    launch<C, 2, 8>(context, p);
   }
 }
 

@@ -24,6 +24,16 @@ constexpr int kRowBytes = kTileCols * 2 + 16;
 template <Codec C>
 constexpr int kStageBytes = kProductTile* kRowBytes + kTilesOfBlock* record_bytes(C);
 
+// Do the groups' entries have more than two adapters? Then each is expanded by itself.
+__device__ bool is_mixed(const DevicePair* pair, unsigned any) {
+  const auto value = reinterpret_cast<unsigned long long>(pair);
+  const auto first = __shfl_sync(0xffffffffu, value, __ffs(any) - 1);
+  const unsigned others = any & ~__ballot_sync(0xffffffffu, value == first);
+  if (!others) return false;
+  const auto second = __shfl_sync(0xffffffffu, value, __ffs(others) - 1);
+  return (others & ~__ballot_sync(0xffffffffu, value == second)) != 0;
+}
+
 // d[t] += scale * B z of eight entries, one product for each adapter among them. z is split into
 // two bfloat16 numbers, which hold 16 bits of it. `pair` is that of entry lane / 4, or null.
 __device__ void expand_group(const Product& p, const int (&tiles)[kTilesOfWarp],
@@ -189,14 +199,22 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
           decode<C>(w[t], 2 * h, a[t][0]);
           decode<C>(w[t], 2 * h + 1, a[t][1]);
         }
+// Four groups at a time, so that products of one sum stand far apart.
 #pragma unroll
-        for (int n = 0; n < kGroups; ++n) {
-          if (n * 8 >= columns) break;
-          const uint4 v = *reinterpret_cast<const uint4*>(x + n * 8 * kRowBytes + h * 16);
+        for (int n0 = 0; n0 < kGroups; n0 += 4) {
+          if (n0 * 8 >= columns) break;
+          uint4 v[4];
 #pragma unroll
-          for (int t = 0; t < kTilesOfWarp; ++t) {
-            multiply(acc[t][n], a[t][0], v.x, v.y);
-            multiply(acc[t][n], a[t][1], v.z, v.w);
+          for (int n = 0; n < 4; ++n)
+            v[n] = *reinterpret_cast<const uint4*>(x + (n0 + n) * 8 * kRowBytes + h * 16);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+#pragma unroll
+              for (int t = 0; t < kTilesOfWarp; ++t)
+                multiply(acc[t][n0 + n], a[t][i], i ? v[n].z : v[n].x, i ? v[n].w : v[n].y);
+            }
           }
         }
       }
@@ -220,14 +238,15 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
   for (int n = 0; n < kGroups; ++n) {
     if (n * 8 >= columns) break;
     float d[kTilesOfWarp][4] = {};
-    bool adapted[2] = {};
+    bool adapted[2] = {}, mixed = false;
     if (p.adapters.slot) {
       const int column = n * 8 + g;
       const int entry = entry_at(p.map, first + column0 + min(column, columns - 1));
       const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
       if (column >= columns) pair = nullptr;
       const unsigned any = __ballot_sync(0xffffffffu, pair != nullptr);
-      if (any) expand_group(p, tiles, pair, entry, lane, d);
+      mixed = any && is_mixed(pair, any);
+      if (any && !mixed) expand_group(p, tiles, pair, entry, lane, d);
       adapted[0] = any >> (8 * j) & 1;
       adapted[1] = any >> (8 * j + 4) & 1;
     }
@@ -241,7 +260,13 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
         if (tiles[t] >= m.row_tiles) continue;
         float upper = acc[t][n][c] * factor[t][0] + bias[t][0];
         float lower = acc[t][n][c + 2] * factor[t][1] + bias[t][1];
-        if (adapted[c]) {
+        if (adapted[c] && mixed) {
+          const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
+          const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
+          if (row_exists(m, tiles[t], g)) upper += expand(*pair, spec_row(m, tiles[t], g), z);
+          if (row_exists(m, tiles[t], g + 8))
+            lower += expand(*pair, spec_row(m, tiles[t], g + 8), z);
+        } else if (adapted[c]) {
           upper += d[t][c];
           lower += d[t][c + 2];
         }
