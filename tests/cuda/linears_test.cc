@@ -14,8 +14,12 @@
 namespace lk::test {
 namespace {
 
-// Activations are rounded to bfloat16.
-constexpr double kTolerance = 5e-3;
+// Activations are rounded to bfloat16, and so are weights of wider elements; a few outputs that
+// nearly cancel may be further off than many are together.
+double tolerance(const Format& format, size_t outputs) {
+  const bool wider = format.element == Element::kF32 || format.element == Element::kF16;
+  return (wider ? 8e-3 : 5e-3) * (outputs < 16 ? 10 : outputs < 1000 ? 3 : 1);
+}
 const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
 
 cuda::Context& context() {
@@ -65,8 +69,8 @@ void expect_base_rows(const Owned& batch, int tokens, int64_t width, const std::
 struct DenseShape {
   int64_t out, in;
 };
-const DenseShape kDense[] = {{16, 32},  {1, 32},   {40, 96}, {130, 72},  {257, 192},
-                             {33, 1},   {64, 200}, {48, 80}, {150, 304}, {72, 640}};
+const DenseShape kDense[] = {{16, 32}, {1, 32},   {40, 96}, {130, 72},  {257, 192},
+                             {33, 1},  {64, 200}, {48, 80}, {150, 304}, {72, 640}};
 const int kTokens[] = {1, 2, 7, 9, 20, 33, 200, 300, 1100};
 constexpr int kMost = 1100;
 
@@ -92,13 +96,14 @@ TEST(CudaLinears, DenseWithAdapters) {
         const int64_t count = tokens * shape.out;
         const auto run = [&](const Linear& linear) {
           float* out = kept.put(rows_of(residual, tokens, shape.out));
-          cuda::run_linear(context(), on_gpu, linear,
-                           {.x = x_gpu, .rows = tokens, .out = out, .out_stride = shape.out,
-                            .add = true});
+          cuda::run_linear(
+              context(), on_gpu, linear,
+              {.x = x_gpu, .rows = tokens, .out = out, .out_stride = shape.out, .add = true});
           return OnDevice::get(out, count);
         };
         const auto got = run(both.linear);
-        EXPECT_LT(distance(got, rows_of(expected, tokens, shape.out)), kTolerance)
+        EXPECT_LT(distance(got, rows_of(expected, tokens, shape.out)),
+                  tolerance(*format, got.size()))
             << "tokens " << tokens;
         EXPECT_EQ(got, run(both.linear)) << "other bits the second time";
         expect_base_rows(*batch, tokens, shape.out, got, run(both.without));
@@ -132,15 +137,19 @@ TEST(CudaLinears, ChosenRowsAndStrides) {
     const Batch on_gpu = kept.put(batch->batch);
     float* to = kept.put(poisoned(rows * stride));
     cuda::run_linear(context(), on_gpu, both.linear,
-                     {.x = kept.put(rounded), .type = cuda::InputType::kBF16, .rows = rows,
-                      .row_token = kept.put(row_token), .out = to, .out_stride = stride});
+                     {.x = kept.put(rounded),
+                      .type = cuda::InputType::kBF16,
+                      .rows = rows,
+                      .row_token = kept.put(row_token),
+                      .out = to,
+                      .out_stride = stride});
     const auto padded = OnDevice::get(to, rows * stride);
     std::vector<float> got;
     for (int r = 0; r < rows; ++r) {
       got.insert(got.end(), padded.begin() + r * stride, padded.begin() + r * stride + out);
       for (int64_t c = out; c < stride; ++c) ASSERT_TRUE(std::isnan(padded[r * stride + c]));
     }
-    EXPECT_LT(distance(got, expected), kTolerance);
+    EXPECT_LT(distance(got, expected), tolerance(kFormatBF16, got.size()));
   }
 }
 
@@ -170,9 +179,9 @@ TEST(CudaLinears, EveryCode) {
     for (const int tokens : {8, 256}) {
       on_gpu.tokens = tokens;
       for (int first = 0; first < in; first += tokens) {
-        cuda::run_linear(context(), on_gpu, both.linear,
-                         {.x = x_gpu + first * in, .rows = tokens, .out = to + first * out,
-                          .out_stride = out});
+        cuda::run_linear(
+            context(), on_gpu, both.linear,
+            {.x = x_gpu + first * in, .rows = tokens, .out = to + first * out, .out_stride = out});
       }
       const auto y = OnDevice::get(to, in * out);
       for (int64_t r = 0; r < out; ++r) {
@@ -204,7 +213,7 @@ struct ExpertCase {
   std::vector<int32_t> expert;
   std::vector<float> weight, x;
   std::unique_ptr<Owned> batch;
-  static constexpr int kTokens = 700;
+  static constexpr int kTokens = 320;
 
   ExpertCase(Rng& rng, const Format& format, const ExpertShape& s, Activation activation,
              RowOrder order, const std::function<void(RandomLinear&)>& change = {})
@@ -276,9 +285,9 @@ struct ExpertCase {
   }
   void check() {
     const auto expected = reference();
-    for (int tokens : {690, 260, 150, 40, 9, 2, 1}) {
+    for (int tokens : {310, 150, 40, 9, 2, 1}) {
       const auto got = run(tokens, 7, true);
-      EXPECT_LT(distance(got, rows_of(expected, tokens, s.hidden)), kTolerance)
+      EXPECT_LT(distance(got, rows_of(expected, tokens, s.hidden)), tolerance(format, got.size()))
           << format.name << " hidden " << s.hidden << " inner " << s.inner << " order "
           << int(order) << " tokens " << tokens;
       EXPECT_EQ(got, run(tokens, 7, true));
@@ -314,7 +323,7 @@ TEST(CudaLinears, AdapterAlone) {
                       true);
   clear(source);
   Both both(source, adapters_for(rng, source.spec, kRanks));
-  for (int tokens : {5, 60, 1500}) {
+  for (int tokens : {5, 60, 5000}) {
     auto batch = single_tokens(rng, tokens, int(kRanks.size()));
     const auto x = rng.floats(tokens * 320);
     std::vector<float> expected(tokens * 200, 0.0f);
@@ -323,7 +332,8 @@ TEST(CudaLinears, AdapterAlone) {
     float* out = kept.put(poisoned(tokens * 200));
     cuda::run_linear(context(), kept.put(batch->batch), both.linear,
                      {.x = kept.put(x), .rows = tokens, .out = out, .out_stride = 200});
-    EXPECT_LT(distance(OnDevice::get(out, tokens * 200), expected), kTolerance);
+    EXPECT_LT(distance(OnDevice::get(out, tokens * 200), expected),
+              tolerance(kFormatFp8Block, expected.size()));
   }
 }
 
@@ -364,10 +374,16 @@ TEST(CudaLinears, SharedExpertAndEmbedding) {
                               activation,
                               expected.data()};
         up2.kernels->shared_expert(batch->batch, args);
-        args = {kept.put(x), up2.linear, down2.linear, gated ? gate2.linear : Linear{},
-                static_cast<int>(middle), activation, out};
+        args = {kept.put(x),
+                up2.linear,
+                down2.linear,
+                gated ? gate2.linear : Linear{},
+                static_cast<int>(middle),
+                activation,
+                out};
         cuda::run_shared_expert(context(), on_gpu, args);
-        EXPECT_LT(distance(OnDevice::get(out, tokens * hidden), expected), kTolerance)
+        EXPECT_LT(distance(OnDevice::get(out, tokens * hidden), expected),
+                  tolerance(*format, expected.size()))
             << format->name << " tokens " << tokens;
       }
     }

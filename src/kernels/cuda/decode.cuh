@@ -21,6 +21,17 @@ struct Fragment {
   uint4 piece[code_pieces(C)];
   uint32_t scales;
 
+  // From shared memory.
+  __device__ void take(const uint8_t* record, int lane) {
+#pragma unroll
+    for (int i = 0; i < code_pieces(C); ++i)
+      piece[i] = *reinterpret_cast<const uint4*>(record + i * 512 + lane * 16);
+    if constexpr (tile_scale_bytes(C) > 0) {
+      const int place = C == Codec::kNvfp4 ? lane : lane / 2;
+      scales = reinterpret_cast<const uint16_t*>(record + code_pieces(C) * 512)[place];
+    }
+  }
+
   __device__ void load(const uint8_t* record, int lane) {
 #pragma unroll
     for (int i = 0; i < code_pieces(C); ++i) piece[i] = load_once(record + i * 512 + lane * 16);
@@ -91,8 +102,7 @@ __device__ inline void decode(const Fragment<C>& f, int i, uint32_t (&a)[4]) {
 
 // c += a b: c [16 rows, 8 columns], a [16, 16], b [16, 8].
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -7,8 +7,9 @@
 namespace lk::cuda {
 namespace {
 
-// Most rows of x a matrix, on average, that the small kernel takes.
-constexpr int kSmallRows = 64;
+// Most rows of x a matrix, on average, that the small kernel takes: of experts, of dense linears
+// with as many blocks of 128 rows as the GPU has multiprocessors, and of smaller ones.
+constexpr int kSmallExpert = 20, kSmallLarge = 32, kSmallDense = 64;
 
 // bfloat16 rows whose width is no multiple of 64, with zeros behind them.
 __global__ void pad_rows(const __nv_bfloat16* from, __nv_bfloat16* to, int64_t rows, int in,
@@ -74,7 +75,8 @@ void run_product(Context& context, Codec codec, const Product& product) {
   const WorkMap& map = product.map;
   const int matrices = map.counts ? std::min(map.experts, map.entries) : 1;
   const int average = (map.entries + matrices - 1) / matrices;
-  if (average <= kSmallRows) {
+  const bool large = product.matrix.row_tiles / 8 >= context.multiprocessors();
+  if (average <= (map.counts ? kSmallExpert : large ? kSmallLarge : kSmallDense)) {
     run_small_product(context, codec, product, average);
   } else {
     run_tile_product(context, codec, product);

@@ -85,26 +85,17 @@ __device__ inline void store(const Epilogue& e, int entry, int row, float v) {
   }
 }
 
-// Rows r and r + 8 (r < 8) of a tile for one entry, complete but for factor, bias and adapter.
-__device__ inline void finish(const Product& p, int expert, int tile, int r, int entry,
-                              const DevicePair* pair, float upper, float lower) {
+// Rows r and r + 8 (r < 8) of a tile for one entry, complete.
+__device__ inline void finish(const Product& p, int tile, int r, int entry, float upper,
+                              float lower) {
   const Matrix& m = p.matrix;
-  const int64_t at = (int64_t{expert} * m.row_tiles + tile) * kTileRows + r;
-  upper = upper * m.factor[at] + m.bias[at];
-  lower = lower * m.factor[at + 8] + m.bias[at + 8];
-  const bool has_upper = row_exists(m, tile, r), has_lower = row_exists(m, tile, r + 8);
-  if (pair) {
-    const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
-    if (has_upper) upper += expand(*pair, spec_row(m, tile, r), z);
-    if (has_lower) lower += expand(*pair, spec_row(m, tile, r + 8), z);
-  }
   const Epilogue& e = p.epilogue;
   if (m.gated && e.target == Target::kActivate) {
     e.mid[entry * e.stride + tile * 8 + r] = __float2bfloat16(activated(e, upper, lower));
     return;
   }
-  if (has_upper) store(e, entry, spec_row(m, tile, r), upper);
-  if (has_lower) store(e, entry, spec_row(m, tile, r + 8), lower);
+  if (row_exists(m, tile, r)) store(e, entry, spec_row(m, tile, r), upper);
+  if (row_exists(m, tile, r + 8)) store(e, entry, spec_row(m, tile, r + 8), lower);
 }
 
 }  // namespace lk::cuda

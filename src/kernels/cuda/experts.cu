@@ -56,10 +56,9 @@ void run_experts(Context& context, const Batch& batch, const ExpertArgs& args) {
   const int width = up.matrix.k_tiles * kTileCols;
   const Middle middle = middle_of(context, up, down, pairs);
   auto* x = context.scratch<__nv_bfloat16>(Scratch::kExpertIn, size_t(batch.tokens) * width);
-  const WorkMap map =
-      run_work_map(context, args.expert, pairs, args.experts,
-                   {args.x, x, batch.tokens, up.matrix.in, width, middle.g, pairs,
-                    static_cast<int>(middle.width), middle.first});
+  const WorkMap map = run_work_map(context, args.expert, pairs, args.experts,
+                                   {args.x, x, batch.tokens, up.matrix.in, width, middle.g, pairs,
+                                    static_cast<int>(middle.width), middle.first});
 
   Product first{.matrix = up.matrix, .map = map};
   first.operand = {x, width, args.top_k, args.top_k, nullptr};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kWarps = 8;
 // Rows from which on A is read once for eight of them.
-constexpr int kManyRows = 1024;
+constexpr int kManyRows = 4096;
 
 struct Shrink {
   Operand operand;
@@ -21,19 +21,8 @@ struct Shrink {
   int width;  // of x and A: a multiple of 64
 };
 
-// The expert of place `index` of the sorted list.
-__device__ int expert_at(const WorkMap& map, int index) {
-  if (!map.counts) return 0;
-  int low = 0, high = map.counts[0] - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (map.start[map.active[middle]] <= index) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return map.active[low];
+__device__ int expert_of(const WorkMap& map, int entry) {
+  return map.expert ? map.expert[entry] : 0;
 }
 
 __device__ int entry_count(const WorkMap& map) {
@@ -47,7 +36,7 @@ __global__ void __launch_bounds__(kWarps * 32) shrink_row(const Shrink s) {
   const int entry = entry_at(s.map, index);
   const int token = token_of(s.operand, entry);
   if (s.adapters.slot[token] < 0) return;
-  const DevicePair* pair = pair_of(s.adapters, token, expert_at(s.map, index));
+  const DevicePair* pair = pair_of(s.adapters, token, expert_of(s.map, entry));
   const int r = blockIdx.y * kWarps + threadIdx.x / 32;
   if (!pair || r >= pair->rank) return;
   const auto* a = reinterpret_cast<const uint4*>(pair->a + int64_t{r} * s.width);
@@ -79,19 +68,19 @@ __global__ void __launch_bounds__(kWarps * 32) shrink_rows(const Shrink s) {
   const int token = token_of(s.operand, entry);
   const DevicePair* pair = nullptr;
   if (index < total && s.adapters.slot[token] >= 0)
-    pair = pair_of(s.adapters, token, expert_at(s.map, index));
+    pair = pair_of(s.adapters, token, expert_of(s.map, entry));
   const int r0 = blockIdx.y * 16;
   if (pair && r0 >= pair->rank) pair = nullptr;
   const auto* x = reinterpret_cast<const uint4*>(
       s.operand.x + x_row(s.operand, entry) * s.operand.stride + j * 16);
   unsigned left = __ballot_sync(0xffffffffu, pair != nullptr);
   while (left) {
-    const auto chosen = reinterpret_cast<const DevicePair*>(__shfl_sync(
-        0xffffffffu, reinterpret_cast<unsigned long long>(pair), __ffs(left) - 1));
+    const auto chosen = reinterpret_cast<const DevicePair*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pair), __ffs(left) - 1));
     left &= ~__ballot_sync(0xffffffffu, pair == chosen);
     const bool low_rows = r0 + 8 < chosen->rank;  // rows 8 to 15 of the tile
-    const auto* upper = reinterpret_cast<const uint4*>(
-        chosen->a + int64_t{r0 + g} * s.width + j * 16);
+    const auto* upper =
+        reinterpret_cast<const uint4*>(chosen->a + int64_t{r0 + g} * s.width + j * 16);
     const auto* lower = upper + (low_rows ? s.width : 0);  // 8 rows of `width` values
     float c[4] = {};
 #pragma unroll 2

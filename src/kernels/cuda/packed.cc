@@ -196,8 +196,8 @@ void put(CudaDevice& device, void* to, const void* from, size_t bytes) {
 void drop_all(const StoredLinear& linear) {
   for (const auto& parts : linear.experts) {
     for (const StoredMatrix& m : parts) {
-      drop_mapped_pages(m.codes,
-                        m.transposed ? m.rows * m.cols * element_bits(linear.format->element) / 8
+      drop_mapped_pages(m.codes, m.transposed
+                                     ? m.rows * m.cols * element_bits(linear.format->element) / 8
                                      : m.rows * m.row_bytes);
       if (m.scales) {
         drop_mapped_pages(m.scales, matrix_scales(*linear.format, m.rows, m.cols) *
@@ -244,8 +244,7 @@ int64_t logical_row(const LinearSpec& spec, int64_t row) {
   const int64_t unit = row / kTileRows * 8 + row % 8, units = spec.out / 2;
   const bool up = row % kTileRows >= 8;
   if (unit >= units) return -1;
-  return spec.row_order == RowOrder::kInterleavedGateUp ? 2 * unit + up
-                                                        : unit + (up ? units : 0);
+  return spec.row_order == RowOrder::kInterleavedGateUp ? 2 * unit + up : unit + (up ? units : 0);
 }
 
 std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& linear,

@@ -19,6 +19,7 @@ struct WorkMap {
   const int32_t* active = nullptr;  // experts that have entries
   const int32_t* tiles = nullptr;   // [tiles][2] expert, first entry
   const int32_t* list = nullptr;    // the entries
+  const int32_t* expert = nullptr;  // of each entry, by its number
   int entries = 0;                  // at most
   int experts = 1;
 };
@@ -26,9 +27,9 @@ struct WorkMap {
 struct Operand {
   const __nv_bfloat16* x = nullptr;  // [rows, stride], stride a multiple of 64, zeros behind `in`
   int64_t stride = 0;
-  int x_divisor = 1;  // row of x of an entry: its token where row_token is not null, else
-                      // entry / x_divisor
-  int token_divisor = 1;               // token of an entry: entry / token_divisor, or
+  int x_divisor = 1;      // row of x of an entry: its token where row_token is not null, else
+                          // entry / x_divisor
+  int token_divisor = 1;  // token of an entry: entry / token_divisor, or
   const int32_t* row_token = nullptr;  // row_token[entry]
 };
 

@@ -12,15 +12,17 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kColumnStride = 20;  // of shared sums [column][row]: no two lanes in one bank
 
-// Records in flight for each warp and tile: about 64 bytes a lane.
+// Records in flight for each warp and tile: about 100 bytes a lane.
 template <Codec C, int MT>
-constexpr int kDepth = C == Codec::kBf16 ? 1 : C == Codec::kMxfp4 || C == Codec::kNvfp4
-                           ? (MT == 1 ? 4 : 2)
-                           : (MT == 1 ? 2 : 1);
+constexpr int kDepth = code_pieces(C) == 4   ? (MT == 1 ? 2 : 1)
+                       : code_pieces(C) == 2 ? (MT == 1 ? 3 : 2)
+                                             : (MT == 1 ? 6 : 3);
 
 template <Codec C, int MT, int NT>
 __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
   __shared__ float sums[kWarps][MT * 8 * kColumnStride];
+  __shared__ int entries[NT * 8];
+  __shared__ const DevicePair* pairs[NT * 8];
   const Matrix& m = p.matrix;
   int expert = 0, first = 0, end = p.map.entries;
   if (p.map.counts) {
@@ -40,29 +42,37 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
 #pragma unroll
   for (int t = 0; t < MT; ++t) {
     const int tile = min(tile0 + t, m.row_tiles - 1);
-    tile_records[t] =
-        m.records + (int64_t{expert} * m.row_tiles + tile) * m.k_tiles * kRecord;
+    tile_records[t] = m.records + (int64_t{expert} * m.row_tiles + tile) * m.k_tiles * kRecord;
   }
 
+  constexpr int kDeep = kDepth<C, MT>;
   for (; first < end; first += NT * 8) {
+    // Before all that leads to the rows of x.
+    Fragment<C> w[kDeep][MT];
+#pragma unroll
+    for (int d = 0; d < kDeep; ++d) {
+#pragma unroll
+      for (int t = 0; t < MT; ++t) {
+        if (k_first + d < k_end)
+          w[d][t].load(tile_records[t] + int64_t{k_first + d} * kRecord, lane);
+      }
+    }
     const int count = min(end - first, NT * 8);
-    float acc[MT][NT][4] = {};
+    // The last warp has the fewest channels.
+    for (int c = threadIdx.x - (kWarps - 1) * 32; c >= 0 && c < count; c += 32) {
+      entries[c] = entry_at(p.map, first + c);
+      pairs[c] = pair_of(p.adapters, token_of(p.operand, entries[c]), expert);
+    }
+    // Products of one sum wait for each other: of few columns there are two sums.
+    constexpr int kSums = NT == 1 ? 2 : 1;
+    float acc[MT][NT * kSums][4] = {};
     const __nv_bfloat16* x[NT];
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
       const int index = first + min(n * 8 + g, count - 1);
       x[n] = p.operand.x + x_row(p.operand, entry_at(p.map, index)) * p.operand.stride + j * 16;
     }
-    constexpr int kDeep = kDepth<C, MT>;
     for (int k = k_first; k < k_end; k += kDeep) {
-      Fragment<C> w[kDeep][MT];
-#pragma unroll
-      for (int d = 0; d < kDeep; ++d) {
-#pragma unroll
-        for (int t = 0; t < MT; ++t) {
-          if (k + d < k_end) w[d][t].load(tile_records[t] + int64_t{k + d} * kRecord, lane);
-        }
-      }
 #pragma unroll
       for (int d = 0; d < kDeep; ++d) {
         if (k + d >= k_end) break;
@@ -98,15 +108,18 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
             for (int n = 0; n < NT; ++n) {
               if (n * 8 >= count) continue;
               float(&c)[4] = C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)]
-                                                   : acc[t][n];
+                                                   : acc[t][n * kSums + i % kSums];
               multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
             }
           }
+          if (k + d + kDeep < k_end)
+            w[d][t].load(tile_records[t] + int64_t{k + d + kDeep} * kRecord, lane);
           if constexpr (C == Codec::kFp8Block) {
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
 #pragma unroll
-              for (int c = 0; c < 4; ++c) acc[t][n][c] += part[n][c] * block_scale[t][c / 2];
+              for (int c = 0; c < 4; ++c)
+                acc[t][n * kSums][c] += part[n][c] * block_scale[t][c / 2];
             }
           }
         }
@@ -117,25 +130,39 @@ __global__ void __launch_bounds__(kWarps * 32) small_product(const Product p) {
       if (n * 8 >= count) break;
 #pragma unroll
       for (int t = 0; t < MT; ++t) {
+        if constexpr (kSums == 2) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) acc[t][n * kSums][c] += acc[t][n * kSums + 1][c];
+        }
+        const float(&sum)[4] = acc[t][n * kSums];
         float* to = sums[warp] + (t * 8 + 2 * j) * kColumnStride + g;
-        to[0] = acc[t][n][0];
-        to[kColumnStride] = acc[t][n][1];
-        to[8] = acc[t][n][2];
-        to[kColumnStride + 8] = acc[t][n][3];
+        to[0] = sum[0];
+        to[kColumnStride] = sum[1];
+        to[8] = sum[2];
+        to[kColumnStride + 8] = sum[3];
       }
       __syncthreads();
       for (int item = threadIdx.x; item < MT * 64; item += kWarps * 32) {
         const int r = item % 8, column = item / 8 % 8, t = item / 64;
         if (n * 8 + column >= count || tile0 + t >= m.row_tiles) continue;
+        const int64_t at = (int64_t{expert} * m.row_tiles + tile0 + t) * kTileRows + r;
+        const float factors[2] = {m.factor[at], m.factor[at + 8]};
+        const float biases[2] = {m.bias[at], m.bias[at + 8]};
         float upper = 0, lower = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) {
           upper += sums[w][(t * 8 + column) * kColumnStride + r];
           lower += sums[w][(t * 8 + column) * kColumnStride + r + 8];
         }
-        const int entry = entry_at(p.map, first + n * 8 + column);
-        const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
-        finish(p, expert, tile0 + t, r, entry, pair, upper, lower);
+        upper = upper * factors[0] + biases[0];
+        lower = lower * factors[1] + biases[1];
+        const int entry = entries[n * 8 + column], tile = tile0 + t;
+        if (const DevicePair* pair = pairs[n * 8 + column]) {
+          const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
+          if (row_exists(m, tile, r)) upper += expand(*pair, spec_row(m, tile, r), z);
+          if (row_exists(m, tile, r + 8)) lower += expand(*pair, spec_row(m, tile, r + 8), z);
+        }
+        finish(p, tile, r, entry, upper, lower);
       }
       __syncthreads();
     }
@@ -151,15 +178,13 @@ void launch(Context& context, const Product& p) {
 
 template <Codec C>
 void launch_for(Context& context, const Product& p, int average) {
-  if (average <= 4) {
+  // Experts get more or fewer rows than the average, and reading weights twice is dear.
+  const int rows = p.map.counts ? average + average / 2 + 2 : average;
+  if (rows <= 8) {
     launch<C, 1, 1>(context, p);
-  } else if (average <= 8 && p.map.counts) {
+  } else if (rows <= 16) {
     launch<C, 2, 2>(context, p);
-  } else if (average <= 8) {
-    launch<C, 1, 1>(context, p);
-  } else if (average <= 16) {
-    launch<C, 2, 2>(context, p);
-  } else if (average <= 32) {
+  } else if (rows <= 32) {
     launch<C, 2, 4>(context, p);
   } else {
     launch<C, 2, 8>(context, p);

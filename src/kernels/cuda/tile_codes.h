@@ -11,11 +11,10 @@
 namespace lk::cuda {
 
 // Byte i of a word of eight E2M1 codes holds channels 2 i and 2 i + 1, which become bits of the
-// word's lower and upper half: sign, exponent and fraction of codes 0 to 2 lie 0, 3 and 6 bits below
-// their place in a bfloat16 (15, 8, 7, 6), those of code 3 in what is left.
+// word's lower and upper half: sign, exponent and fraction of codes 0 to 2 lie 0, 3 and 6 bits
+// below their place in a bfloat16 (15, 8, 7, 6), those of code 3 in what is left.
 inline constexpr auto kE2m1Bits = [] {
-  constexpr int kPlaces[4][4] = {
-      {15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}};
+  constexpr int kPlaces[4][4] = {{15, 8, 7, 6}, {12, 5, 4, 3}, {9, 2, 1, 0}, {14, 11, 10, 13}};
   std::array<std::array<uint32_t, 256>, 4> table{};
   for (int i = 0; i < 4; ++i) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -54,7 +53,8 @@ inline void place_codes(Codec codec, const uint8_t* codes, int k_tiles, int r, u
       } else if (pieces == 2) {
         // The first two channels of four in the upper bytes of the halves.
         for (int w = 0; w < 4; ++w, codes += 4) {
-          const uint32_t word = codes[2] | codes[0] << 8 | codes[3] << 16 | uint32_t{codes[1]} << 24;
+          const uint32_t word =
+              codes[2] | codes[0] << 8 | codes[3] << 16 | uint32_t{codes[1]} << 24;
           std::memcpy(to + half * 512 + w * 4, &word, 4);
         }
       } else {

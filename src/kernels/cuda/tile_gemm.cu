@@ -1,6 +1,6 @@
 // Products with many rows of x a matrix (prompts): a block computes 128 rows of the matrix for 128
-// of x. Rows of x stand in shared memory, three steps of 64 channels deep; fragments of the weights
-// come from memory a step ahead and are decoded in registers.
+// of x. Rows of x and records of the weights come to shared memory, three steps of 64 channels
+// deep, and the weights are decoded in registers.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -21,8 +21,65 @@ constexpr int kStages = 3;
 // Bytes of a row of x in shared memory: 16 more than its 64 channels, so that the two rows which
 // eight lanes read 16 bytes of lie in different banks.
 constexpr int kRowBytes = kTileCols * 2 + 16;
-constexpr int kStageBytes = kProductTile * kRowBytes;
-constexpr int kSharedBytes = kStages * kStageBytes;
+template <Codec C>
+constexpr int kStageBytes = kProductTile* kRowBytes + kTilesOfBlock* record_bytes(C);
+
+// Do the groups' entries have more than two adapters? Then each is expanded by itself.
+__device__ bool is_mixed(const DevicePair* pair, unsigned any) {
+  const auto value = reinterpret_cast<unsigned long long>(pair);
+  const auto first = __shfl_sync(0xffffffffu, value, __ffs(any) - 1);
+  const unsigned others = any & ~__ballot_sync(0xffffffffu, value == first);
+  if (!others) return false;
+  const auto second = __shfl_sync(0xffffffffu, value, __ffs(others) - 1);
+  return (others & ~__ballot_sync(0xffffffffu, value == second)) != 0;
+}
+
+// d[t] += scale * B z of eight entries, one product for each adapter among them. z is split into
+// two bfloat16 numbers, which hold 16 bits of it. `pair` is that of entry lane / 4, or null.
+__device__ void expand_group(const Product& p, const int (&tiles)[kTilesOfWarp],
+                             const DevicePair* pair, int entry, int lane,
+                             float (&d)[kTilesOfWarp][4]) {
+  const Matrix& m = p.matrix;
+  const int g = lane / 4, j = lane % 4;
+  unsigned left = __ballot_sync(0xffffffffu, pair != nullptr);
+  while (left) {
+    const auto chosen = reinterpret_cast<const DevicePair*>(
+        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pair), __ffs(left) - 1));
+    left &= ~__ballot_sync(0xffffffffu, pair == chosen);
+    const int rank = chosen->rank;
+    const float scale = pair == chosen ? chosen->scale : 0.0f;
+    for (int r = 4 * j; r < rank + 4 * j; r += 16) {
+      float4 z = {0, 0, 0, 0};
+      if (scale != 0 && r < rank)
+        z = *reinterpret_cast<const float4*>(p.adapters.z + int64_t{entry} * p.adapters.z_stride +
+                                             r);
+      const float v[4] = {z.x * scale, z.y * scale, z.z * scale, z.w * scale};
+      uint32_t high[2], low[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const __nv_bfloat162 h = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+        const __nv_bfloat162 l =
+            __floats2bfloat162_rn(v[2 * i] - __low2float(h), v[2 * i + 1] - __high2float(h));
+        high[i] = reinterpret_cast<const uint32_t&>(h);
+        low[i] = reinterpret_cast<const uint32_t&>(l);
+      }
+#pragma unroll
+      for (int t = 0; t < kTilesOfWarp; ++t) {
+        uint2 rows[2] = {};
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          if (r < rank && row_exists(m, tiles[t], g + 8 * h)) {
+            rows[h] = __ldg(reinterpret_cast<const uint2*>(
+                chosen->b + int64_t{spec_row(m, tiles[t], g + 8 * h)} * rank + r));
+          }
+        }
+        const uint32_t a[4] = {rows[0].x, rows[1].x, rows[0].y, rows[1].y};
+        multiply(d[t], a, high[0], high[1]);
+        multiply(d[t], a, low[0], low[1]);
+      }
+    }
+  }
+}
 
 template <Codec C>
 __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
@@ -42,12 +99,12 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
   const int tile0 = blockIdx.x * kTilesOfBlock + warp % kRowWarps * kTilesOfWarp;
   const int columns = min(max(count - column0, 0), kColumnsOfWarp);
   constexpr int kRecord = record_bytes(C);
-  const uint8_t* records[kTilesOfWarp];
-#pragma unroll
-  for (int t = 0; t < kTilesOfWarp; ++t) {
-    const int tile = min(tile0 + t, m.row_tiles - 1);
-    records[t] = m.records + (int64_t{expert} * m.row_tiles + tile) * m.k_tiles * kRecord;
-  }
+  constexpr int kRecordPieces = kRecord / 16, kPieces = kTilesOfBlock * kRecordPieces;
+  const uint8_t* const records =
+      m.records +
+      (int64_t{expert} * m.row_tiles + blockIdx.x * kTilesOfBlock) * m.k_tiles * kRecord;
+  const int tiles_here =
+      min(m.row_tiles - static_cast<int>(blockIdx.x) * kTilesOfBlock, kTilesOfBlock);
 
   // Each thread copies half a row of x a step.
   const int copied = threadIdx.x / 2, half = threadIdx.x % 2;
@@ -57,10 +114,22 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
   uint8_t* const place = stages + copied * kRowBytes + half * 64;
   const auto fetch = [&](int k) {
     if (k < m.k_tiles && copied < count) {
-      uint8_t* to = place + k % kStages * kStageBytes;
+      uint8_t* to = place + k % kStages * kStageBytes<C>;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         __pipeline_memcpy_async(to + i * 16, source + k * kTileCols + i * 8, 16);
+    }
+    if (k < m.k_tiles) {
+      uint8_t* to = stages + k % kStages * kStageBytes<C> + kProductTile * kRowBytes;
+#pragma unroll
+      for (int i = 0; i < (kPieces + kThreads - 1) / kThreads; ++i) {
+        const int piece = threadIdx.x + i * kThreads;
+        const int tile = piece / kRecordPieces, at = piece % kRecordPieces * 16;
+        if (tile < tiles_here) {
+          __pipeline_memcpy_async(to + piece * 16,
+                                  records + (int64_t{tile} * m.k_tiles + k) * kRecord + at, 16);
+        }
+      }
     }
     __pipeline_commit();
   };
@@ -68,27 +137,25 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
   for (int s = 0; s < kStages; ++s) {
     if (copied >= count) {
       for (int i = 0; i < 4; ++i)
-        *reinterpret_cast<uint4*>(place + s * kStageBytes + i * 16) = uint4{0, 0, 0, 0};
+        *reinterpret_cast<uint4*>(place + s * kStageBytes<C> + i * 16) = uint4{0, 0, 0, 0};
     }
   }
 
   float acc[kTilesOfWarp][kGroups][4] = {};
   fetch(0);
   fetch(1);
-  Fragment<C> next[kTilesOfWarp];
-#pragma unroll
-  for (int t = 0; t < kTilesOfWarp; ++t) next[t].load(records[t], lane);
   for (int k = 0; k < m.k_tiles; ++k) {
     __pipeline_wait_prior(1);
     __syncthreads();
     fetch(k + 2);
+    if (columns == 0) continue;
+    const uint8_t* const stage = stages + k % kStages * kStageBytes<C>;
     Fragment<C> w[kTilesOfWarp];
 #pragma unroll
     for (int t = 0; t < kTilesOfWarp; ++t) {
-      w[t] = next[t];
-      if (k + 1 < m.k_tiles) next[t].load(records[t] + int64_t{k + 1} * kRecord, lane);
+      w[t].take(stage + kProductTile * kRowBytes + (warp % kRowWarps * kTilesOfWarp + t) * kRecord,
+                lane);
     }
-    if (columns == 0) continue;
     float block_scale[kTilesOfWarp][2];
     if constexpr (C == Codec::kFp8Block) {
 #pragma unroll
@@ -101,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
         block_scale[t][1] = scales[g + 8];
       }
     }
-    const uint8_t* x = stages + k % kStages * kStageBytes + (column0 + g) * kRowBytes + j * 32;
+    const uint8_t* x = stage + (column0 + g) * kRowBytes + j * 32;
     if constexpr (C == Codec::kFp8Block) {
       uint32_t a[kTilesOfWarp][4][4];
 #pragma unroll
@@ -132,31 +199,78 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
           decode<C>(w[t], 2 * h, a[t][0]);
           decode<C>(w[t], 2 * h + 1, a[t][1]);
         }
+// Four groups at a time, so that products of one sum stand far apart.
 #pragma unroll
-        for (int n = 0; n < kGroups; ++n) {
-          if (n * 8 >= columns) break;
-          const uint4 v = *reinterpret_cast<const uint4*>(x + n * 8 * kRowBytes + h * 16);
+        for (int n0 = 0; n0 < kGroups; n0 += 4) {
+          if (n0 * 8 >= columns) break;
+          uint4 v[4];
 #pragma unroll
-          for (int t = 0; t < kTilesOfWarp; ++t) {
-            multiply(acc[t][n], a[t][0], v.x, v.y);
-            multiply(acc[t][n], a[t][1], v.z, v.w);
+          for (int n = 0; n < 4; ++n)
+            v[n] = *reinterpret_cast<const uint4*>(x + (n0 + n) * 8 * kRowBytes + h * 16);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+#pragma unroll
+              for (int t = 0; t < kTilesOfWarp; ++t)
+                multiply(acc[t][n0 + n], a[t][i], i ? v[n].z : v[n].x, i ? v[n].w : v[n].y);
+            }
           }
         }
       }
     }
   }
+  if (columns == 0) return;
+  int tiles[kTilesOfWarp];
+  float factor[kTilesOfWarp][2], bias[kTilesOfWarp][2];
+#pragma unroll
+  for (int t = 0; t < kTilesOfWarp; ++t) {
+    tiles[t] = tile0 + t;
+    const int64_t at =
+        (int64_t{expert} * m.row_tiles + min(tiles[t], m.row_tiles - 1)) * kTileRows + g;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      factor[t][h] = m.factor[at + 8 * h];
+      bias[t][h] = m.bias[at + 8 * h];
+    }
+  }
 #pragma unroll
   for (int n = 0; n < kGroups; ++n) {
+    if (n * 8 >= columns) break;
+    float d[kTilesOfWarp][4] = {};
+    bool adapted[2] = {}, mixed = false;
+    if (p.adapters.slot) {
+      const int column = n * 8 + g;
+      const int entry = entry_at(p.map, first + column0 + min(column, columns - 1));
+      const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
+      if (column >= columns) pair = nullptr;
+      const unsigned any = __ballot_sync(0xffffffffu, pair != nullptr);
+      mixed = any && is_mixed(pair, any);
+      if (any && !mixed) expand_group(p, tiles, pair, entry, lane, d);
+      adapted[0] = any >> (8 * j) & 1;
+      adapted[1] = any >> (8 * j + 4) & 1;
+    }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const int column = n * 8 + 2 * j + c;
       if (column >= columns) continue;
       const int entry = entry_at(p.map, first + column0 + column);
-      const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
 #pragma unroll
       for (int t = 0; t < kTilesOfWarp; ++t) {
-        if (tile0 + t < m.row_tiles)
-          finish(p, expert, tile0 + t, g, entry, pair, acc[t][n][c], acc[t][n][c + 2]);
+        if (tiles[t] >= m.row_tiles) continue;
+        float upper = acc[t][n][c] * factor[t][0] + bias[t][0];
+        float lower = acc[t][n][c + 2] * factor[t][1] + bias[t][1];
+        if (adapted[c] && mixed) {
+          const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
+          const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
+          if (row_exists(m, tiles[t], g)) upper += expand(*pair, spec_row(m, tiles[t], g), z);
+          if (row_exists(m, tiles[t], g + 8))
+            lower += expand(*pair, spec_row(m, tiles[t], g + 8), z);
+        } else if (adapted[c]) {
+          upper += d[t][c];
+          lower += d[t][c + 2];
+        }
+        finish(p, tiles[t], g, entry, upper, lower);
       }
     }
   }
@@ -166,7 +280,7 @@ template <Codec C>
 void launch(Context& context, const Product& p) {
   static const bool raised = [] {
     check_cuda(cudaFuncSetAttribute(tile_product<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kSharedBytes),
+                                    kStages * kStageBytes<C>),
                "asking for shared memory");
     return true;
   }();
@@ -174,7 +288,7 @@ void launch(Context& context, const Product& p) {
   int tiles = (p.map.entries + kProductTile - 1) / kProductTile;
   if (p.map.counts) tiles += std::min(p.map.experts, p.map.entries);
   const dim3 grid((p.matrix.row_tiles + kTilesOfBlock - 1) / kTilesOfBlock, tiles);
-  tile_product<C><<<grid, kThreads, kSharedBytes, context.stream()>>>(p);
+  tile_product<C><<<grid, kThreads, kStages * kStageBytes<C>, context.stream()>>>(p);
 }
 
 }  // namespace

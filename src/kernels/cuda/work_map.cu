@@ -43,9 +43,10 @@ __device__ void sort_by_expert(const MapArgs& map) {
   __shared__ int place[kWarps][kMostExperts];
   __shared__ int shared[kWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int w = 0; w < kWarps; ++w) place[w][threadIdx.x] = 0;
-  __syncthreads();
   const int run = (map.pairs + kThreads - 1) / kThreads * 32;
+  const int runs = (map.pairs + run - 1) / run;  // one of few pairs
+  for (int w = 0; w < runs; ++w) place[w][threadIdx.x] = 0;
+  __syncthreads();
   const int first = min(warp * run, map.pairs), end = min(first + run, map.pairs);
   for (int p = first + lane; p < end; p += 32) {
     const int e = map.expert[p];
@@ -54,14 +55,14 @@ __device__ void sort_by_expert(const MapArgs& map) {
   __syncthreads();
   const int e = threadIdx.x;
   int count = 0;
-  for (int w = 0; w < kWarps; ++w) count += place[w][e];
+  for (int w = 0; w < runs; ++w) count += place[w][e];
   int total, actives, tiles;
   const int start = scan(count, shared, total);
   const int active = scan(count > 0, shared, actives);
   const int tile_count = (count + kProductTile - 1) / kProductTile;
   const int tile = scan(tile_count, shared, tiles);
   int next = start;
-  for (int w = 0; w < kWarps; ++w) {
+  for (int w = 0; w < runs; ++w) {
     const int own = place[w][e];
     place[w][e] = next;
     next += own;
@@ -127,8 +128,8 @@ __global__ void __launch_bounds__(kThreads) prepare(const MapArgs map, const Pre
 
 void launch(Context& context, const MapArgs& map, const Prepare& c) {
   const int64_t items = std::max<int64_t>(int64_t{c.rows} * (c.width / 8), 1);
-  const int64_t blocks = std::min<int64_t>((items + kThreads - 1) / kThreads,
-                                           int64_t{context.multiprocessors()} * 4);
+  const int64_t blocks =
+      std::min<int64_t>((items + kThreads - 1) / kThreads, int64_t{context.multiprocessors()} * 4);
   prepare<<<static_cast<unsigned>(blocks + (map.expert ? 1 : 0)), kThreads, 0, context.stream()>>>(
       map, c);
   check_launch("rows of an expert layer");
@@ -149,7 +150,7 @@ WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int exp
   map.tiles = map.active + experts;
   map.list = map.tiles + 2 * size_t(tiles);
   launch(context, map, c);
-  return {map.counts, map.start, map.active, map.tiles, map.list, pairs, experts};
+  return {map.counts, map.start, map.active, map.tiles, map.list, expert, pairs, experts};
 }
 
 }  // namespace lk::cuda
