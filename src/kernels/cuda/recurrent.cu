@@ -79,7 +79,9 @@ constexpr int kAhead = 8;                             // tokens that are copied 
 
 // Four lanes share a column of the state, each with every fourth quad of its rows.
 template <int rows, bool delta>  // rows: of a lane
-__global__ void __launch_bounds__(kScanWarps * 32, rows <= 32 ? 4 : 2)
+__global__ void __launch_bounds__(kScanWarps * 32, rows <= 16   ? 4
+                                                   : rows <= 32 ? 3
+                                                                : 2)
     scan_kernel(const ScanParams p) {
   constexpr int kKeys = 4 * rows;
   struct Tokens {
