@@ -19,7 +19,9 @@ template <Codec C, int MT>
 constexpr int kDepth = code_pieces(C) == 4 ? 1 : (code_pieces(C) == 2 ? 2 : 4) / MT;
 
 template <Codec C, int MT, int NT>
-__global__ void __launch_bounds__(kWarps * 32, NT == 1 ? 4 : 2) small_product(const Product p) {
+__global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
+                                               : NT == 8 ? 1
+                                                         : 2) small_product(const Product p) {
   __shared__ float sums[kWarps][MT * 8 * kColumnStride];
   __shared__ int entries[NT * 8];
   __shared__ const DevicePair* pairs[NT * 8];
