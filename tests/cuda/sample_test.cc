@@ -22,7 +22,7 @@ TEST(CudaSampling, ChoiceOfTokens) {
     constexpr int kRows = 40;
     OnDevice device;
     auto logits = rng.floats(int64_t{kRows} * vocab, 3);
-    std::vector<cuda::RowChoice> choices;
+    std::vector<RowChoice> choices;
     for (int r = 0; r < kRows; ++r) {
       float* row = &logits[int64_t{r} * vocab];
       for (int i = 0; i < vocab / 20; ++i)
@@ -32,7 +32,7 @@ TEST(CudaSampling, ChoiceOfTokens) {
       if (r == 5) std::fill_n(row, vocab, -INFINITY);
       if (r == 6) std::fill_n(row, vocab, 1.0f);
       const float temperature = r % 4 == 0 ? 0 : r % 4 == 1 ? 1.0f : r % 4 == 2 ? 0.3f : 2.0f;
-      choices.push_back({temperature > 0 ? 1 / temperature : 0, uniform_at(9, r),
+      choices.push_back({uniform_at(9, r), temperature > 0 ? 1 / temperature : 0,
                          r % 5 == 0 ? std::max(1, vocab - 100) : vocab});
     }
     choices[8].limit = 0;

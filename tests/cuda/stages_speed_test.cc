@@ -196,8 +196,8 @@ TEST_F(CudaSpeed, SmallStages) {
   }
   const int vocab = 201088;
   const float* logits = floats(size_t(64) * vocab);
-  std::vector<cuda::RowChoice> choices;
-  for (int r = 0; r < 64; ++r) choices.push_back({1.0f, (r + 0.5) / 64, vocab});
+  std::vector<RowChoice> choices;
+  for (int r = 0; r < 64; ++r) choices.push_back({(r + 0.5) / 64, 1.0f, vocab});
   const auto* draw = device_.put(choices);
   int32_t* ids = random<int32_t>(64 * 128 * 4, false);
   float* values = floats(64 * 128);
