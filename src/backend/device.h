@@ -55,10 +55,10 @@ class Device {
   virtual void fill(void* to, size_t bytes, size_t granule, const Make& make) = 0;
 
   // Runs `work`, which only launches kernels and calls copy and clear, with addresses and sizes
-  // that follow from `key`. A device that can record runs a recording from the second time on.
+  // that follow from `key`. A device that can record runs a recording from the second time on,
+  // until memory is released that the addresses may point to: any but that of adapters, which
+  // recordings find through tables.
   virtual void run_recorded(uint64_t key, const std::function<void()>& work) = 0;
-  // Addresses in recordings are no longer right.
-  virtual void forget_recordings() = 0;
 };
 
 // The CPU: its memory is the process's.

@@ -38,11 +38,9 @@ class DeviceBuffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  // Makes room for at least `bytes`; contents are lost when it grows, and recordings that hold the
-  // old address forgotten.
+  // Makes room for at least `bytes`; contents are lost when it grows.
   void reserve(Device& device, size_t bytes, MemoryUse use = MemoryUse::kWorkspace) {
     if (bytes <= size_) return;
-    if (data_) device.forget_recordings();
     *this = DeviceBuffer();
     *this = DeviceBuffer(device, bytes + bytes / 4, use);
   }

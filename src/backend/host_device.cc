@@ -35,7 +35,6 @@ class HostDevice : public Device {
     make({static_cast<std::byte*>(to), bytes}, 0);
   }
   void run_recorded(uint64_t, const std::function<void()>& work) override { work(); }
-  void forget_recordings() override {}
 
  private:
   std::atomic<size_t> allocated_[kMemoryUses]{};

@@ -109,14 +109,16 @@ void Decoder::reserve(const Batch& batch) {
 bool Decoder::compute(const Batch& host, KvCache& cache, const ForwardTrace& trace) {
   if (host.tokens == 0) return false;
   check_batch(host);
-  const Batch& batch = batch_.place(host, parts_.spec.rope);
+  // What is traced has a row for each of the caller's tokens.
+  const bool traced = trace.experts || trace.forced_experts;
+  const Batch& batch = batch_.place(host, parts_.spec.rope, /*pad=*/!traced);
   reserve(batch);
   const auto work = [&] { run(batch, cache, trace); };
-  if (!batch_.decodes() || trace.experts || trace.forced_experts) {
-    work();
-  } else {
+  if (batch_.decodes()) {
     const uint64_t adapters = batch.adapters ? lora_.shape() : 0;
     device().run_recorded(batch_.key() ^ adapters ^ reinterpret_cast<uintptr_t>(&cache), work);
+  } else {
+    work();
   }
   return batch.logit_count > 0;
 }

@@ -60,8 +60,9 @@ void DeviceBatch::describe(const Batch& host) {
       batch_.longest_query == 1 && host.tokens == host.sequences && host.logit_count == host.tokens;
 }
 
-const Batch& DeviceBatch::place(const Batch& host, const Rope& rope) {
+const Batch& DeviceBatch::place(const Batch& host, const Rope& rope, bool pad) {
   describe(host);
+  decodes_ = decodes_ && pad;
   const size_t half = rope.inv_freq.size();
   const std::span<const int32_t> positions(host.positions, host.tokens);
   angles_.resize(2 * host.tokens * half);

@@ -16,7 +16,8 @@ class DeviceBatch {
 
   // `host` with what the kernels know of its arrays; elsewhere the arrays are copies, valid until
   // the next call. A decode step is padded, so that steps of like sizes have the same key().
-  const Batch& place(const Batch& host, const Rope& rope);
+  // Without `pad` no step is.
+  const Batch& place(const Batch& host, const Rope& rope, bool pad = true);
   const float* rope_cos() const { return cos_; }  // [T, rotary / 2]
   const float* rope_sin() const { return sin_; }
   // Every sequence has one token and wants its logits: worth a recording.

@@ -69,6 +69,16 @@ void Agreement::expect_row_agrees(const std::string& row) const {
   EXPECT_LE(free.quantile(0.99), 0.1);
 }
 
+void Agreement::expect_row_stays_near(const std::string& row) const {
+  const auto model = load({.kernels = row, .kv_type = KvType::kBF16});
+  const Deviation forced =
+      deviation_of(*model, {.seed = 5, .steps = 2, .forced = &reference_runs()});
+  fmt::print("{}, {}, experts replayed: {}\n", name_, row, forced.text());
+  EXPECT_LE(forced.mean(), 0.03);
+  EXPECT_LE(forced.quantile(0.99), 0.25);
+  EXPECT_LE(forced.largest(), 0.5);
+}
+
 void Agreement::expect_rounded_activations_stay_near() const {
   const std::vector<SequenceRun>& runs = reference_runs();
   for (const std::string& row : fast_rows()) {

@@ -29,6 +29,9 @@ class Agreement {
   void expect_agrees(bool rows_that_round = true) const;
   // The same of one row; "cuda" is the GPU's.
   void expect_row_agrees(const std::string& row) const;
+  // Of one that rounds activations to bfloat16, on a model of few channels: the replayed ones
+  // alone.
+  void expect_row_stays_near(const std::string& row) const;
   // The same with activations rounded to 8 bits inside the experts, the adapters reading what they
   // were before.
   void expect_rounded_activations_stay_near() const;

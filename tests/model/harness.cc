@@ -355,9 +355,10 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
       });
     }
     logits.assign(static_cast<size_t>(tokens) * vocab, NAN);
-    model.forward(
-        s.batch, cache, logits.data(),
-        {.experts = chosen.data(), .forced_experts = options.forced ? forced.data() : nullptr});
+    ForwardTrace trace;
+    if (options.trace) trace.experts = chosen.data();
+    if (options.forced) trace.forced_experts = forced.data();
+    model.forward(s.batch, cache, logits.data(), trace);
     each_row([&](int sequence, size_t own, size_t shared) {
       std::copy_n(&chosen[shared], k, &runs[sequence].experts[own]);
     });

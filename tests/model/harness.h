@@ -71,6 +71,7 @@ struct RunOptions {
   int steps = 1;                 // forward passes at most; 1: each sequence whole
   bool one_token_steps = false;  // each sequence one token at a time; `steps` is not used
   const std::vector<SequenceRun>* forced = nullptr;  // use the experts of these runs
+  bool trace = true;                                 // false: the runs' experts stay empty
 };
 
 // Runs all sequences together. Results in the order of `sequences`.

@@ -150,6 +150,8 @@ size_t CudaDevice::free_memory() const {
 
 void* CudaDevice::allocate(size_t bytes, MemoryUse use) {
   take();
+  // Threads that load adapters may wait for kernels; the engine's should not.
+  if (use == MemoryUse::kAdapters) free_released();
   void* data = nullptr;
   if (cudaMalloc(&data, bytes) == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -165,6 +167,7 @@ void* CudaDevice::allocate(size_t bytes, MemoryUse use) {
 
 void CudaDevice::release(void* data, size_t bytes, MemoryUse use) noexcept {
   allocated_[static_cast<size_t>(use)] -= bytes;
+  if (use != MemoryUse::kAdapters) recordings_stale_ = true;
   const std::lock_guard lock(released_mutex_);
   released_.push_back(data);
 }
@@ -255,6 +258,7 @@ void CudaDevice::fill(void* to, size_t bytes, size_t granule, const Make& make) 
 
 void CudaDevice::run_recorded(uint64_t key, const std::function<void()>& work) {
   take();
+  if (recordings_stale_.exchange(false)) forget_recordings();
   Recording& recording = recordings_[key];
   // The first run sizes scratch memory and loads kernels, which a recording may not.
   if (!graphs_on_ || ++recording.seen == 1) {

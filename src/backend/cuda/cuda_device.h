@@ -41,7 +41,6 @@ class CudaDevice : public Device {
   void synchronize() override;
   void fill(void* to, size_t bytes, size_t granule, const Make& make) override;
   void run_recorded(uint64_t key, const std::function<void()>& work) override;
-  void forget_recordings() override;
 
   cudaStream_t stream() const { return stream_; }
   int ordinal() const { return ordinal_; }
@@ -57,6 +56,7 @@ class CudaDevice : public Device {
   struct Pinned;
   CudaDevice() = default;
   static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
+  void forget_recordings();
   void take() const;  // makes this GPU the calling thread's
 
   std::string name_, model_;
@@ -83,6 +83,7 @@ class CudaDevice : public Device {
   };
   bool graphs_on_ = true;
   std::map<uint64_t, Recording> recordings_;
+  std::atomic<bool> recordings_stale_{false};  // they may name memory that was released
 };
 
 }  // namespace lk

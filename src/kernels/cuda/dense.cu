@@ -1,6 +1,7 @@
 // Dense linears and embedding rows.
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/linears.h"
 
@@ -88,7 +89,9 @@ void run_linear(Context& context, const Batch& batch, const Linear& linear,
                 const LinearCall& call) {
   if (call.rows == 0) return;
   const PackedWeights& weights = packed(linear);
-  const int in = weights.matrix.in, width = weights.matrix.k_tiles * kTileCols;
+  const int in = weights.matrix.in, parts = weights.matrix.parts;
+  const int width = weights.matrix.k_tiles * kTileCols;
+  LK_CHECK(parts == 1 || call.type == InputType::kF32);
   Product product{.matrix = weights.matrix};
   product.map.entries = call.rows;
   product.operand.row_token = call.row_token;
@@ -98,7 +101,12 @@ void run_linear(Context& context, const Batch& batch, const Linear& linear,
     auto* x = context.scratch<__nv_bfloat16>(Scratch::kExpertIn, size_t(batch.tokens) * width);
     product.operand.x = x;
     if (call.type == InputType::kF32) {
-      run_convert(context, {static_cast<const float*>(call.x), x, batch.tokens, in, width});
+      run_convert(context, {.x = static_cast<const float*>(call.x),
+                            .to = x,
+                            .rows = batch.tokens,
+                            .in = in,
+                            .width = width / parts,
+                            .parts = parts});
     } else {
       pad_rows<<<context.multiprocessors(), 256, 0, context.stream()>>>(
           static_cast<const __nv_bfloat16*>(call.x), x, batch.tokens, in, width);

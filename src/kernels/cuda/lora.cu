@@ -126,7 +126,7 @@ void run_shrink(Context& context, const Batch& batch, const Linear& linear, Prod
   auto* z = context.scratch<float>(Scratch::kShrunk, size_t(entries) * stride);
   product.adapters = {batch.adapter, linear.device_lora, z, stride};
   const Shrink shrink{product.operand, product.adapters, product.map, z,
-                      product.matrix.k_tiles * kTileCols};
+                      product.matrix.k_tiles / product.matrix.parts * kTileCols};
   if (entries < kManyRows) {
     const dim3 grid(entries, stride / kWarps);
     shrink_row<<<grid, kWarps * 32, 0, context.stream()>>>(shrink);

@@ -75,7 +75,8 @@ class Packer {
     const Matrix& m = weights_.matrix;
     const Format& format = *linear_.format;
     const int expert = static_cast<int>(tile / m.row_tiles);
-    const int64_t row_bytes = int64_t{m.k_tiles} * code_pieces(weights_.codec) * 32;
+    const int k_tiles = m.k_tiles / m.parts;
+    const int64_t row_bytes = int64_t{k_tiles} * code_pieces(weights_.codec) * 32;
     thread_local std::vector<uint8_t> codes;
     codes.resize(row_bytes);
     for (int r = 0; r < kTileRows; ++r) {
@@ -99,8 +100,9 @@ class Packer {
       } else if (tile_scale_bytes(weights_.codec) > 0) {
         place_scales(stored, row.row, r, codes.data(), records, factor_[at]);
       }
-      place_codes(weights_.codec, codes.data(), m.k_tiles, r, records);
+      place_codes(weights_.codec, codes.data(), k_tiles, r, records);
     }
+    if (m.parts == 2) std::memcpy(records + tile_row_bytes() / 2, records, tile_row_bytes() / 2);
   }
 
   // One row's codes in the file's order (bfloat16 for wider elements); the bytes they take.
@@ -268,7 +270,8 @@ std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& li
   m.in = static_cast<int>(spec.in);
   m.row_tiles = static_cast<int>(m.gated ? ceil_div(spec.out / 2, kTileRows / 2)
                                          : ceil_div(spec.out, kTileRows));
-  m.k_tiles = static_cast<int>(ceil_div(spec.in, kTileCols));
+  m.parts = spec.stage == Stage::kRouter && weights->codec == Codec::kBf16 ? 2 : 1;
+  m.k_tiles = m.parts * static_cast<int>(ceil_div(spec.in, kTileCols));
   m.k_blocks = static_cast<int>(ceil_div(spec.in, kScaleBlock));
 
   Packer packer(linear, *weights, drop);

@@ -52,6 +52,9 @@ struct Matrix {
   const float* bias = nullptr;         // [experts][row_tiles * 16]
   const float* block_scale = nullptr;  // [experts][row_tiles][k_blocks][16]; kFp8Block only
   int row_tiles = 0, k_tiles = 0, k_blocks = 0;
+  // 2: a row of tiles stands there twice, for rows of x that are two: bfloat16, and what that
+  // leaves of float32. Routers are so: the choice of experts hangs on their last bits.
+  int parts = 1;
   int out = 0, in = 0;
   bool gated = false, interleaved = false;
 };
@@ -77,7 +80,7 @@ struct PackedWeights : Weights {
 
 // One pair on the device. Rows of A have row_tiles' padded width; what the padding holds is 0.
 struct DevicePair {
-  const uint16_t* a = nullptr;  // [rank, k_tiles * 64] bfloat16
+  const uint16_t* a = nullptr;  // [rank, k_tiles / parts * 64] bfloat16
   const uint16_t* b = nullptr;  // [out, rank], in the spec's row order
   int rank = 0;                 // a multiple of 8; 0: this expert is not adapted
   float scale = 0;

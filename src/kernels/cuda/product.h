@@ -76,13 +76,14 @@ void run_tile_product(Context& context, Codec codec, const Product& product);
 void run_shrink(Context& context, const Batch& batch, const Linear& linear, Product& product);
 
 // Sorts [tokens * top_k] experts of pairs and, in the same launch, makes bfloat16 rows of x: [rows,
-// in] float32 to [rows, k_tiles * 64]. Zeroes `tail_columns` of `tail` where given.
+// in] float32 to [rows, parts * width]. Zeroes `tail_columns` of `tail` where given.
 struct Prepare {
   const float* x = nullptr;
   __nv_bfloat16* to = nullptr;
   int rows = 0, in = 0, width = 0;
   __nv_bfloat16* tail = nullptr;  // [tail_rows, tail_width], columns from tail_first on become 0
   int tail_rows = 0, tail_width = 0, tail_first = 0;
+  int parts = 1;  // 2: behind each row of `width` what bfloat16 leaves of it, as another one
 };
 void run_convert(Context& context, const Prepare& prepare);
 WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,

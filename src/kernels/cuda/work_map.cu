@@ -108,8 +108,15 @@ __device__ void convert(const Prepare& c, int64_t item) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) values[i] = __float2bfloat16(column + i < c.in ? from[i] : 0.0f);
   }
-  *reinterpret_cast<uint4*>(c.to + row * c.width + column) =
-      *reinterpret_cast<const uint4*>(values);
+  __nv_bfloat16* to = c.to + row * c.parts * c.width + column;
+  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(values);
+  if (c.parts == 1) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float value = column + i < c.in ? from[i] : 0.0f;
+    values[i] = __float2bfloat16(value - __bfloat162float(values[i]));
+  }
+  *reinterpret_cast<uint4*>(to + c.width) = *reinterpret_cast<const uint4*>(values);
 }
 
 __global__ void __launch_bounds__(kThreads) prepare(const MapArgs map, const Prepare c) {
