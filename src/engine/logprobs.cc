@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/row_exp.h"
 #include "engine/row_scan.h"
 
 namespace lk {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/row_exp.h"
 #include "engine/row_scan.h"
 
 namespace lk {

@@ -9,7 +9,7 @@
 
 namespace lk {
 
-// Mass of a weight of row_scan.h, in [0, 2^44]: what 2^18 tokens weigh fits 63 bits.
+// Mass of a weight of row_exp.h, in [0, 2^44]: what 2^18 tokens weigh fits 63 bits.
 inline uint64_t mass_of(float weight) { return static_cast<uint64_t>(weight * 0x1p44f); }
 
 struct NucleusParams {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/logprobs.h"
+#include "engine/row_scan.h"
 
 namespace lk {
 namespace {

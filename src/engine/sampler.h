@@ -9,7 +9,7 @@
 
 #include "engine/nucleus.h"
 #include "engine/request.h"
-#include "engine/row_scan.h"
+#include "engine/row_exp.h"
 
 namespace lk {
 

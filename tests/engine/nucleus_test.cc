@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "engine/row_exp.h"
 #include "engine/row_scan.h"
 #include "engine/sampler.h"
 

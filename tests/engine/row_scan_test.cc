@@ -41,49 +41,5 @@ TEST(RowScan, MatchesPlainLoopsForAnyLength) {
   }
 }
 
-TEST(RowScan, SumsAreThoseOfExp) {
-  std::mt19937 rng(7);
-  for (int round = 0; round < 300; ++round) {
-    const int count = 1 + static_cast<int>(rng() % 3000);
-    const std::vector<float> row = random_row(rng, count);
-    const Largest best = largest(row.data(), count);
-    if (best.id < 0) continue;
-    const float scale = std::pow(10.0f, static_cast<float>(rng() % 5) - 2);
-    ExpSums sums;
-    exp_sums(row.data(), count, best.logit, scale, true, sums);
-    ExpSums plain;
-    exp_sums(row.data(), count, best.logit, scale, false, plain);
-    EXPECT_EQ(plain.total, sums.total);
-    EXPECT_EQ(plain.blocks, sums.blocks);
-    double total = 0;
-    std::vector<double> exact;
-    std::array<double, kLevels.size()> low{}, high{};
-    for (float logit : row) {
-      const double x = (double{logit} - best.logit) * scale;
-      exact.push_back(std::isnan(logit) ? 0 : std::exp(x));
-      total += exact.back();
-      for (size_t level = 0; level < kLevels.size(); ++level) {
-        if (x >= -kLevels[level] + 1e-4) low[level] += exact.back();
-        if (x >= -kLevels[level] - 1e-4) high[level] += exact.back();
-      }
-    }
-    EXPECT_NEAR(sums.total / total, 1, 3e-6);
-    for (size_t level = 0; level < kLevels.size(); ++level) {
-      EXPECT_GE(sums.within[level], low[level] * (1 - 3e-6));
-      EXPECT_LE(sums.within[level], high[level] * (1 + 3e-6));
-    }
-    double blocks = 0;
-    for (size_t block = 0; block < sums.blocks.size(); ++block) {
-      blocks += sums.blocks[block];
-      float weights[kSumBlock];
-      const int begin = static_cast<int>(block) * kSumBlock;
-      const int size = std::min(kSumBlock, count - begin);
-      exp_weights(row.data() + begin, size, best.logit, scale, weights);
-      for (int i = 0; i < size; ++i) EXPECT_NEAR(weights[i], exact[begin + i], 3e-6);
-    }
-    EXPECT_EQ(blocks, sums.total);
-  }
-}
-
 }  // namespace
 }  // namespace lk
