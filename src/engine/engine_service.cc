@@ -163,7 +163,7 @@ struct EngineService::Impl {
         event.finish = FinishReason::kError;
         event.error = "the engine has ended after a fault: " + fault;
       }
-      if (!events.empty()) deliver(std::move(events));
+      deliver(std::move(events));
     } catch (const std::exception&) {
       // Not even memory for the news: `alive` tells it.
     }

@@ -26,8 +26,8 @@ struct EngineSnapshot {
 class EngineService {
  public:
   // Called on the engine's thread after a step with the events of that step, in the order in which
-  // the engine gave them. Must only hand them on: a step waits for it. May call the service, not
-  // destroy it.
+  // the engine gave them; a fault that ends the thread is the last call, with whatever requests
+  // there were. Must only hand them on: a step waits for it. May call the service, not destroy it.
   using Deliver = std::function<void(std::vector<TokenEvent>&&)>;
 
   EngineService(std::unique_ptr<Engine> engine, Deliver deliver);

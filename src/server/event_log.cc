@@ -117,6 +117,12 @@ void EventLog::on_accept_trouble(const AcceptTrouble& trouble) {
   writer_.write(std::move(line));
 }
 
+void EventLog::on_engine_ended(std::string_view fault) {
+  std::string line = event_line("engine_ended");
+  append_field(line, "error", fault);
+  writer_.write(std::move(line));
+}
+
 void EventLog::on_drain_started(const HttpCounters& http) {
   writer_.write(drain_line("drain_started", http));
 }

@@ -22,6 +22,8 @@ class EventLog {
   // A call of /v1/load_lora_adapter that failed, in whichever way.
   void on_refused_load(std::string_view id, const std::string& name, const ApiError& error);
   void on_accept_trouble(const AcceptTrouble& trouble);
+  // The server ends with it.
+  void on_engine_ended(std::string_view fault);
   void on_drain_started(const HttpCounters& http);
   // The time to answer is over: what is open is cut.
   void on_drain_cut(const HttpCounters& http);

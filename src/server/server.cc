@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <algorithm>
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +13,8 @@
 
 namespace lk {
 namespace {
+
+bool failed(const TokenEvent& event) { return event.finish == FinishReason::kError; }
 
 constexpr int kTextThreads = 2;
 constexpr int kKilled = 130;
@@ -63,7 +67,10 @@ struct Server::Impl {
         engine(std::move(made),
                [this](std::vector<TokenEvent>&& events) {
                  loop.post([this, events = std::move(events)]() mutable {
+                   const bool trouble =
+                       events.empty() || std::any_of(events.begin(), events.end(), failed);
                    generations.deliver(std::move(events));
+                   if (trouble) end_with_engine();
                  });
                }),
         backend(engine, *adapters),
@@ -113,6 +120,16 @@ struct Server::Impl {
                             .type = "service_unavailable_error"});
       drain_end = loop.after(kLastBytes, [this] { loop.stop(); });
     });
+  }
+
+  // Without its engine a server is of no use: whoever waits was told, and who watches over it
+  // starts another.
+  void end_with_engine() {
+    const EngineSnapshot snapshot = engine.snapshot();
+    if (snapshot.alive || state.draining) return;
+    whole = false;
+    events.on_engine_ended(snapshot.fault);
+    begin_drain();
   }
 
   void on_signal(int signal) {

@@ -374,6 +374,42 @@ TEST(Server, CutsADrainThatTakesTooLong) {
   EXPECT_NE(running.read_until("0\r\n\r\n").find("shut down"), std::string::npos);
 }
 
+// The shared model on a device that fails in a step.
+class FailingModel : public Model {
+ public:
+  const ModelInfo& info() const override { return model_.info(); }
+  const LinearTable& linears() const override { return model_.linears(); }
+  const Kernels& kernels() const override { return model_.kernels(); }
+  const KvLayout& kv_layout() const override { return model_.kv_layout(); }
+  std::shared_ptr<const PreparedAdapter> prepare_adapter(
+      std::shared_ptr<const Adapter> adapter) const override {
+    return model_.prepare_adapter(std::move(adapter));
+  }
+  void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) override {
+    model_.set_slot(slot, std::move(adapter));
+  }
+  void forward(const Batch& batch, KvCache& cache, float* logits,
+               const ForwardTrace& trace) override {
+    if (++steps_ == 3) throw DeviceError("the GPU failed: it fell off the bus");
+    model_.forward(batch, cache, logits, trace);
+  }
+
+ private:
+  Model& model_ = shared_model();
+  int steps_ = 0;
+};
+
+TEST(Server, EndsWhenItsDeviceFails) {
+  FailingModel model;
+  TestServer server({}, model);
+  const auto answer =
+      server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 100}, {"ignore_eos", true}});
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_NE(answer.body.find("it fell off the bus"), std::string::npos) << answer.body;
+  server.wait();
+  EXPECT_FALSE(server.whole);
+}
+
 TEST(Server, HoldsThousandsOfIdleConnections) {
   raise_file_limit();
   rlimit limit{};

@@ -25,16 +25,16 @@ inline Model& shared_model() {
 
 class TestServer {
  public:
-  explicit TestServer(ServerOptions options = {}) {
+  explicit TestServer(ServerOptions options = {}, Model& model = shared_model()) {
     served_.names = {"tiny"};
     served_.root = kModel;
-    served_.info = shared_model().info();
+    served_.info = model.info();
     served_.tokenizer = *Tokenizer::load(kModel + "/tokenizer.json");
     EngineOptions engine_options;
     engine_options.max_sequences = 8;
     engine_options.max_model_len = 1024;
-    auto engine = Engine::create(
-        shared_model(), make_vocabulary(served_.tokenizer, served_.info.vocab), engine_options);
+    auto engine = Engine::create(model, make_vocabulary(served_.tokenizer, served_.info.vocab),
+                                 engine_options);
     EXPECT_TRUE(engine) << engine.error().message;
     served_.max_model_len = (*engine)->max_model_len();
     AdapterStoreOptions store;
@@ -42,9 +42,9 @@ class TestServer {
     store.max_resident = max_resident;
     options.http.port = 0;
     options.paths.roots.push_back(kModel + "/adapters");
-    server_ = std::make_unique<Server>(served_, std::move(*engine),
-                                       std::make_unique<AdapterStore>(shared_model(), store),
-                                       std::move(options));
+    server_ =
+        std::make_unique<Server>(served_, std::move(*engine),
+                                 std::make_unique<AdapterStore>(model, store), std::move(options));
     const Status good = server_->listen();
     EXPECT_TRUE(good) << good.error().message;
     const std::string address = server_->address();
@@ -53,6 +53,8 @@ class TestServer {
   }
   ~TestServer() { stop(); }
 
+  // Until the server ends by itself.
+  void wait() { thread_.join(); }
   void stop() {
     if (!thread_.joinable()) return;
     server_->shut_down();
