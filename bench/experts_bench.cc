@@ -184,6 +184,7 @@ int main(int argc, char** argv) {
   std::vector<Contender> contenders;
   for (const MoeBackend& backend : moe_backends()) {
     if (backend.form.plain_loops || (!only.empty() && backend.name != only)) continue;
+    if (!same_device(backend, kernels.name())) continue;
     const MoeNeeds needs = {.kernels = kernels.name(),
                             .up = format,
                             .down = format,

@@ -88,9 +88,10 @@ std::string_view activations_of(const MoeBackend& row) {
 
 // The first capability that a row lacks, in words; empty if it has all.
 std::string lacking(const MoeBackend& row, const MoeNeeds& needs, bool named) {
-  if (!row.only_on.empty() && row.only_on != needs.kernels)
-    return fmt::format("runs on the {} kernels alone", row.only_on);
-  if (row.only_on.empty() && needs.kernels == kCuda) return "computes on the CPU";
+  if (!same_device(row, needs.kernels)) {
+    return row.only_on.empty() ? "computes on the CPU"
+                               : fmt::format("runs on the {} kernels alone", row.only_on);
+  }
   if (row.not_on == needs.kernels) {
     return fmt::format("does not run on the {} kernels", needs.kernels);
   }
@@ -157,6 +158,10 @@ std::string known_names(std::span<const MoeBackend> table) {
 }  // namespace
 
 std::span<const MoeBackend> moe_backends() { return kBackends; }
+
+bool same_device(const MoeBackend& row, std::string_view kernels) {
+  return row.only_on.empty() ? kernels != kCuda : row.only_on == kernels;
+}
 
 Result<MoeChoice> choose_moe_backend(const MoeNeeds& needs, std::string_view name,
                                      std::span<const MoeBackend> table) {

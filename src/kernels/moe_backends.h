@@ -50,6 +50,9 @@ struct MoeBackend {
   double cost = 1;
 };
 
+// Does the row compute where those kernels do?
+bool same_device(const MoeBackend& row, std::string_view kernels);
+
 // In order of preference among equal costs; the reference is the last row and takes everything.
 std::span<const MoeBackend> moe_backends();
 

@@ -86,6 +86,7 @@ std::string describe(const MoeGroup& group) {
   for (const MoeVerdict& verdict : group.choice.verdicts) {
     if (verdict.backend == group.choice.backend) continue;
     if (verdict.backend->cost >= group.choice.backend->cost) continue;
+    if (!same_device(*verdict.backend, group.needs.kernels)) continue;
     line += fmt::format("; not {}: {}", verdict.backend->name, verdict.reason);
   }
   return line;

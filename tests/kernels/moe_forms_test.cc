@@ -57,7 +57,7 @@ std::vector<const MoeBackend*> backends_of(const Format& format, const std::stri
     // Without VNNI nothing else differs.
     if (kernels == "avx512_without_vnni" && backend.form.activations != ActivationForm::kInt8)
       continue;
-    if (!backend.only_on.empty()) continue;  // computes elsewhere: tests/cuda
+    if (!same_device(backend, kernels)) continue;  // tests/cuda
     const auto& elements = backend.elements;
     if (std::find(elements.begin(), elements.end(), format.element) != elements.end())
       found.push_back(&backend);

@@ -107,6 +107,7 @@ std::vector<SequenceRun> plain_runs(const MadeFormat& format) {
 std::vector<std::string> backends_of(const MadeFormat& format) {
   std::vector<std::string> names;
   for (const MoeBackend& backend : moe_backends()) {
+    if (!same_device(backend, "avx2")) continue;
     const Element element =
         format.quantizes_experts ? format.target->stored->element : Element::kBF16;
     if (std::find(backend.elements.begin(), backend.elements.end(), element) !=

@@ -52,7 +52,7 @@ TEST(MoePlan, RefusalNamesLayersAndCapability) {
 std::vector<std::string> backends_on(const std::string& kernels) {
   std::vector<std::string> names;
   for (const MoeBackend& backend : moe_backends()) {
-    const bool takes = backend.not_on != kernels;
+    const bool takes = backend.not_on != kernels && same_device(backend, kernels);
     const bool e2m1 = std::find(backend.elements.begin(), backend.elements.end(), Element::kE2M1) !=
                       backend.elements.end();
     if (takes && e2m1 && !backend.form.plain_loops) names.emplace_back(backend.name);
