@@ -12,6 +12,7 @@
 
 #include "adapters/adapter.h"
 #include "bench/arguments.h"
+#include "bench/counts.h"
 #include "bench/limits.h"
 #include "engine/kv_plan.h"
 #include "model/model.h"
@@ -20,6 +21,8 @@
 namespace {
 
 using namespace lk;
+using bench::median;
+using bench::stored_bytes;
 
 constexpr int kStreams = 8, kPrompt = 64, kWarmSteps = 3;
 
@@ -132,19 +135,6 @@ struct ByteCount {
   int moe_layers = 0;
 };
 
-// Codes and scales of all experts together.
-double stored_bytes(const StoredLinear& linear) {
-  double total = 0;
-  for (const auto& parts : linear.experts) {
-    for (const StoredMatrix& m : parts) {
-      total += static_cast<double>(m.rows * code_bytes(linear.format->element, m.cols) +
-                                   matrix_scales(*linear.format, m.rows, m.cols) *
-                                       static_cast<int64_t>(dtype_size(m.scale_dtype)));
-    }
-  }
-  return total;
-}
-
 ByteCount count_bytes(const Model& model, const std::string& folder, const Adapter* adapter) {
   const auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) die(checkpoint.error().message);
@@ -189,11 +179,6 @@ double step_bytes(const ByteCount& bytes, const std::vector<int32_t>& experts, i
   if (adapters)
     total += streams * (bytes.lora_dense + bytes.lora_expert * bytes.moe_layers * top_k);
   return total;
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-  return v[v.size() / 2];
 }
 
 }  // namespace

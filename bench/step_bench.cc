@@ -11,6 +11,7 @@
 
 #include "adapters/adapter.h"
 #include "bench/arguments.h"
+#include "bench/counts.h"
 #include "bench/limits.h"
 #include "engine/engine.h"
 #include "engine/kv_plan.h"
@@ -19,6 +20,8 @@
 namespace {
 
 using namespace lk;
+using bench::median;
+using bench::stored_bytes;
 
 struct Bytes {
   double dense = 0;        // of linears that every step reads whole, the head included
@@ -26,18 +29,6 @@ struct Bytes {
   double lora_dense = 0;   // of one adapter
   double lora_expert = 0;  // of one adapter's pairs of one expert, in all layers
 };
-
-double stored_bytes(const StoredLinear& linear) {
-  double total = 0;
-  for (const auto& parts : linear.experts) {
-    for (const StoredMatrix& m : parts) {
-      total += static_cast<double>(m.rows * code_bytes(linear.format->element, m.cols) +
-                                   matrix_scales(*linear.format, m.rows, m.cols) *
-                                       static_cast<int64_t>(dtype_size(m.scale_dtype)));
-    }
-  }
-  return total;
-}
 
 Bytes count_bytes(const Model& model, const std::string& folder, const Adapter* adapter,
                   const bench::Arguments& arguments) {
@@ -71,11 +62,6 @@ double step_bytes(const Model& model, const Bytes& bytes, int streams, int conte
   const int used = std::min(streams, adapters);
   total += used * bytes.lora_dense + (adapters > 0 ? streams * info.top_k * bytes.lora_expert : 0);
   return total;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 struct Bench {

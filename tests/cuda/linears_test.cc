@@ -167,13 +167,7 @@ TEST(CudaLinears, EveryCode) {
   const int64_t out = 32, in = 256;
   for (const Format* format : all_formats()) {
     RandomLinear source(rng, *format, Stage::kAttentionOut, 0, out, in, RowOrder::kPlain, false);
-    if (is_quantized(*format)) {
-      for (size_t i = 0; i < source.codes.size(); ++i) {
-        const auto code = static_cast<uint8_t>(i * 37 + i / 256);
-        const bool nan = format->element == Element::kE4M3 && (code & 0x7f) == 0x7f;
-        source.codes[i] = static_cast<std::byte>(nan ? 0x7e : code);
-      }
-    }
+    put_every_code(source, *format);
     Both both(source, {});
     auto batch = single_tokens(rng, static_cast<int>(in), 0);
     std::vector<float> x(in * in, 0.0f), row(in);

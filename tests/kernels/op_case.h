@@ -64,6 +64,16 @@ inline std::unique_ptr<Owned> single_tokens(Rng& rng, int tokens, int slots, int
   return o;
 }
 
+// All codes of a quantized element, but for NaN, in place of the random ones.
+inline void put_every_code(RandomLinear& source, const Format& format) {
+  if (!is_quantized(format)) return;
+  for (size_t i = 0; i < source.codes.size(); ++i) {
+    const auto code = static_cast<uint8_t>(i * 37 + i / 256);
+    const bool nan = format.element == Element::kE4M3 && (code & 0x7f) == 0x7f;
+    source.codes[i] = static_cast<std::byte>(nan ? 0x7e : code);
+  }
+}
+
 // A linear packed for one Kernels, with adapters.
 struct Packed {
   std::unique_ptr<Weights> weights;
