@@ -52,6 +52,10 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, Vocabulary vocabula
     return invalid("max_num_batched_tokens must be at least max_num_seqs ({}), not {}",
                    options.max_sequences, options.max_step_tokens);
   }
+  if (options.max_step_tokens > model.most_step_tokens()) {
+    return invalid("max_num_batched_tokens must be at most {} on this device, not {}",
+                   model.most_step_tokens(), options.max_step_tokens);
+  }
   if (options.adapter_slots < 0) return invalid("adapter_slots must not be negative");
   const size_t available =
       model.device().is_host() ? available_memory() : model.device().free_memory();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -307,6 +308,8 @@ class Kernels {
   virtual int threads() const = 0;
   // Where all pointers of batches and arguments point to, but for the structures themselves.
   virtual Device& device() const { return host_device(); }
+  // Of one batch, at most.
+  virtual int most_tokens() const { return std::numeric_limits<int>::max(); }
 
   // Errors are thrown (std::bad_alloc): they happen while loading. `form` is that of the row of
   // moe_backends chosen for an expert linear, the default one elsewhere; both linears of an expert

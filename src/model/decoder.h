@@ -44,6 +44,7 @@ class Decoder : public Model {
       std::shared_ptr<const Adapter> adapter) const override;
   void set_slot(int slot, std::shared_ptr<const PreparedAdapter> adapter) override;
   Device& device() const override { return parts_.kernels->device(); }
+  int most_step_tokens() const override { return parts_.kernels->most_tokens(); }
   void forward(const Batch& batch, KvCache& cache, float* logits,
                const ForwardTrace& trace) override;
   bool chooses() const override { return parts_.kernels->chooses(); }

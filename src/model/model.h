@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -87,6 +88,7 @@ class Model {
 
   // Where it computes.
   virtual Device& device() const { return host_device(); }
+  virtual int most_step_tokens() const { return std::numeric_limits<int>::max(); }
 
   // One step: writes keys and values of the batch's tokens to `cache` and logits
   // [batch.logit_count, vocab]. The arrays of `batch` and the logits lie on the host.

@@ -101,6 +101,49 @@ TEST(Engine, SampledAnswersDoNotDependOnCompany) {
   }
 }
 
+// What a request asks for beyond its token decides whether its row comes to the host.
+TEST(Engine, ADeviceThatChoosesGivesTheSameTokens) {
+  std::mt19937 rng(6);
+  std::vector<Request> requests;
+  for (int i = 0; i < 40; ++i) {
+    requests.push_back(make_request(rng, 60, 60, 3));
+    Request& request = requests.back();
+    request.sampling.temperature = i % 3 ? 1.3f : 0.0f;
+    request.sampling.top_k = i % 5 ? 0 : 4;
+    request.sampling.repetition_penalty = i % 7 ? 1.0f : 1.3f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.prompt_logprobs = i % 4 == 0;
+    request.logprobs = i % 6 ? -1 : 2;
+    request.min_tokens = i % 8 ? 0 : 3;
+    if (i % 9 == 0) request.logit_bias = {{3, 0.5f}};
+  }
+  EngineHarness host(small_options()), device(small_options());
+  device.model.choosing = true;
+  for (const Request& request : requests) host.submit(request), device.submit(request);
+  host.run();
+  device.run();
+  device.expect_clean();
+  for (size_t i = 1; i <= requests.size(); ++i) {
+    EXPECT_EQ(host.results[i].tokens, device.results[i].tokens) << i;
+    EXPECT_EQ(host.results[i].logprobs, device.results[i].logprobs) << i;
+    EXPECT_EQ(host.results[i].prompt_logprobs, device.results[i].prompt_logprobs) << i;
+    EXPECT_EQ(host.results[i].text, device.results[i].text) << i;
+  }
+  EXPECT_GT(device.model.chosen, 200);
+  EXPECT_LT(device.model.chosen, static_cast<int>(device.engine->stats().output_tokens) - 200);
+}
+
+TEST(Engine, RefusesStepsLargerThanTheDeviceTakes) {
+  FakeModel model(1);
+  model.most_tokens = 100;
+  const auto engine = Engine::create(
+      model, {},
+      {.max_sequences = 4, .max_step_tokens = 101, .kv_bytes = 1 << 20, .adapter_slots = 1});
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().message,
+            "max_num_batched_tokens must be at most 100 on this device, not 101");
+}
+
 TEST(Engine, CancelAtAnyStepGivesEverythingBack) {
   for (int stop_after = 0; stop_after < 40; ++stop_after) {
     EngineHarness harness(small_options());

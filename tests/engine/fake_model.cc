@@ -1,6 +1,7 @@
 #include "tests/engine/fake_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -75,6 +76,30 @@ std::shared_ptr<const EngineAdapter> FakeModel::adapter(uint64_t identity,
       value, reinterpret_cast<const PreparedAdapter*>(value.get()));
   return std::make_shared<EngineAdapter>(
       EngineAdapter{name.empty() ? "a" + std::to_string(identity) : name, identity, prepared});
+}
+
+void FakeModel::forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) {
+  forward(batch, cache, output.logits, {});
+  for (int r = 0; r < batch.logit_count; ++r) {
+    if (!output.chosen[r]) continue;
+    float* row = output.logits + r * kVocab;
+    const RowChoice& choice = output.choices[r];
+    const auto best = static_cast<int>(std::max_element(row, row + choice.limit) - row);
+    output.tokens[r] = best;
+    if (choice.scale > 0) {
+      double total = 0;
+      for (int i = 0; i < choice.limit; ++i)
+        total += std::exp(double{choice.scale} * (row[i] - row[best]));
+      double left = choice.uniform * total;
+      for (int i = 0; i < choice.limit; ++i) {
+        left -= std::exp(double{choice.scale} * (row[i] - row[best]));
+        output.tokens[r] = i;
+        if (left < 0) break;
+      }
+    }
+    std::fill_n(row, kVocab, std::nanf(""));
+    ++chosen;
+  }
 }
 
 void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const ForwardTrace&) {

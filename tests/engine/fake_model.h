@@ -35,6 +35,12 @@ class FakeModel : public Model {
   void forward(const Batch& batch, KvCache& cache, float* logits,
                const ForwardTrace& trace) override;
 
+  // As a device that chooses tokens does where `choosing`: rows of which a token is wanted come
+  // back as NaNs.
+  bool chooses() const override { return choosing; }
+  void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) override;
+  int most_step_tokens() const override { return most_tokens; }
+
   // Logits after `tokens` with adapter `identity` (0: base): what `forward` must come to.
   static std::vector<float> logits_after(const std::vector<int32_t>& tokens, uint64_t identity);
   static int32_t greedy_after(const std::vector<int32_t>& tokens, uint64_t identity);
@@ -50,6 +56,9 @@ class FakeModel : public Model {
   size_t most_adapters = 0;  // distinct in one step
   int most_rows = 0;
   int emptied = 0;  // slots
+  bool choosing = false;
+  int chosen = 0;  // rows
+  int most_tokens = 1 << 20;
   // Called at the beginning of each pass; may throw.
   std::function<void(const Batch&)> before_forward;
 

@@ -22,6 +22,7 @@ class CudaKernels : public Kernels {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
   Device& device() const override { return context_.device(); }
+  int most_tokens() const override { return 65'535; }  // a grid's second dimension
 
   std::unique_ptr<Weights> pack(const StoredLinear& linear, const ProductForm& form,
                                 bool drop) override {
