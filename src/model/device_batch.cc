@@ -23,11 +23,16 @@ uint64_t mixed(uint64_t key, uint64_t value) { return (key ^ value) * 0x10000000
 
 }  // namespace
 
+size_t DeviceBatch::section(size_t bytes) {
+  const size_t offset = (staged_.size() + kAlignment - 1) / kAlignment * kAlignment;
+  staged_.resize(offset + bytes);
+  return offset;
+}
+
 // Offsets stand for addresses until everything is staged.
 template <typename T>
 const T* DeviceBatch::add(const T* values, size_t count, size_t padded, T padding) {
-  const size_t offset = (staged_.size() + kAlignment - 1) / kAlignment * kAlignment;
-  staged_.resize(offset + padded * sizeof(T));
+  const size_t offset = section(padded * sizeof(T));
   T* to = reinterpret_cast<T*>(staged_.data() + offset);
   std::copy_n(values, count, to);
   std::fill(to + count, to + padded, padding);
@@ -35,8 +40,7 @@ const T* DeviceBatch::add(const T* values, size_t count, size_t padded, T paddin
 }
 
 const int32_t* DeviceBatch::add_table(const KvIndex& index, int sequences, int padded, int stride) {
-  const size_t offset = (staged_.size() + kAlignment - 1) / kAlignment * kAlignment;
-  staged_.resize(offset + sizeof(int32_t) * padded * stride);
+  const size_t offset = section(sizeof(int32_t) * padded * stride);
   auto* to = reinterpret_cast<int32_t*>(staged_.data() + offset);
   std::fill_n(to, static_cast<size_t>(padded) * stride, -1);
   for (int s = 0; s < sequences; ++s) {

@@ -27,6 +27,7 @@ class DeviceBatch {
 
  private:
   void describe(const Batch& host);
+  size_t section(size_t bytes);  // its offset in staged_
   template <typename T>
   const T* add(const T* values, size_t count, size_t padded, T padding);
   const int32_t* add_table(const KvIndex& index, int sequences, int padded, int stride);

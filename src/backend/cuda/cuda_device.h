@@ -43,7 +43,6 @@ class CudaDevice : public Device {
   void run_recorded(uint64_t key, const std::function<void()>& work) override;
 
   cudaStream_t stream() const { return stream_; }
-  int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
   const std::string& model() const { return model_; }  // "NVIDIA H200"
   size_t free_memory() const override;

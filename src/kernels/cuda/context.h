@@ -24,7 +24,7 @@ enum class Scratch : uint8_t {
   kExpertMid,   // bfloat16: between the experts' two matrices
   kExpertOut,   // float32: outputs of the experts before their sum
   kAttention,   // float32: partial results of a split context
-  kPartial,     // float32: partial sums of a split contraction
+  kSharedGate,  // float32 [T]: before the sigmoid of a shared expert
   kSampling,
   kCount
 };

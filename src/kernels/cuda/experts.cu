@@ -103,7 +103,7 @@ void run_shared_expert(Context& context, const Batch& batch, const SharedExpertA
                         static_cast<int>(middle.width), middle.first});
   float* gate = nullptr;
   if (args.gate.weights) {
-    gate = context.scratch<float>(Scratch::kPartial, batch.tokens);
+    gate = context.scratch<float>(Scratch::kSharedGate, batch.tokens);
     Product product{.matrix = packed(args.gate).matrix};
     product.map.entries = batch.tokens;
     product.operand = {x, width, 1, 1, nullptr};

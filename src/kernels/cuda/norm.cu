@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "base/check.h"
 #include "kernels/cuda/lanes.cuh"
 #include "kernels/cuda/stages.h"
 
@@ -76,16 +75,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void to_bf16_kernel(const float* from, __nv_bfloat16* to, size_t count) {
-  const size_t i = (size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
-  if (i + 4 <= count) {
-    const float4 v = *reinterpret_cast<const float4*>(from + i);
-    *reinterpret_cast<uint2*>(to + i) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
-  } else {
-    for (size_t j = i; j < count; ++j) to[j] = __float2bfloat16_rn(from[j]);
-  }
-}
-
 bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
 }  // namespace
@@ -99,15 +88,6 @@ void run_norm(Context& context, const float* x, const Norm& norm, int rows, int 
   kernel<<<rows, kThreads, 0, context.stream()>>>(x, norm.weight, norm.eps, width, row_token, out,
                                                   out_f32);
   check_launch("norm");
-}
-
-// The 16-byte path needs aligned ends; buffers of whole rows have them.
-void run_to_bf16(Context& context, const float* from, __nv_bfloat16* to, size_t count) {
-  if (count == 0) return;
-  LK_CHECK(is_aligned(from, 16) && is_aligned(to, 8));
-  const size_t blocks = (count + 4 * kThreads - 1) / (4 * kThreads);
-  to_bf16_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, context.stream()>>>(from, to, count);
-  check_launch("conversion to bfloat16");
 }
 
 }  // namespace lk::cuda

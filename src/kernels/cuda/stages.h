@@ -31,9 +31,6 @@ void mix_delta_net(Context& context, const Batch& batch, const DeltaNetArgs& arg
                    const float* z, const float* a, const float* b);
 void mix_mamba(Context& context, const Batch& batch, const MambaArgs& args, const float* projected);
 
-// to[i] = bfloat16(from[i])
-void run_to_bf16(Context& context, const float* from, __nv_bfloat16* to, size_t count);
-
 // tokens[r] = the lowest id of row r's largest logit, or one draw by `uniform` from
 // softmax(logits * scale) by inverse CDF in the order of ids, as engine/sampler.h draws from all
 // ids. NaNs are never chosen; -1 if the largest is not finite. `choices` [rows] on the device.
