@@ -62,6 +62,8 @@ Result<std::map<std::string, int>> count_right(const TaskModel& trained, const s
   RunOptions options;
   options.model.model = model;
   options.model.activations = run.activations;
+  options.model.device = run.device;
+  options.max_num_batched_tokens = run.step_tokens;
   for (const auto& [task, right] : trained.scores)
     options.model.lora.push_back(task + "=" + trained.folder + "/adapters/" + task);
   LK_ASSIGN_OR_RETURN(const auto session, Session::load(options));

@@ -37,6 +37,8 @@ struct TaskRun {
   int rows = 0;       // of each task, on the adapter trained for it
   int base_rows = 0;  // of each task, on the base
   std::optional<ActivationPrecision> activations{};
+  std::string device = "cpu";
+  std::optional<int> step_tokens{};  // of prompts and answers in one step
 };
 
 // All of a run in one batch. Exact matches, by "<adapter>/<task>". `model` is a folder with
