@@ -27,7 +27,7 @@ constexpr Compat kCompat[] = {
     {"--compilation-config", "", "nothing is compiled at start"},
     {"--enforce-eager", nullptr, "nothing is captured or compiled at start"},
     {"--gpu-memory-utilization", "",
-     "ignored on CPU; --kv-cache-memory and --adapter-memory say how much memory is used"},
+     "ignored; --kv-cache-memory and --adapter-memory say how much memory is used"},
     {"--swap-space", "", "ignored; a request that is put back is computed again"},
     {"--cpu-offload-gb", "0", "weights lie where they are computed with"},
     {"--dtype", "auto|bfloat16", "weights keep their format, activations are bfloat16 or better"},
