@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "backend/cuda/cuda_device.h"
 #include "backend/device_buffer.h"
@@ -29,9 +30,12 @@ enum class Scratch : uint8_t {
   kCount
 };
 
+class Blas;
+
 class Context {
  public:
-  explicit Context(CudaDevice& device) : device_(device) {}
+  explicit Context(CudaDevice& device);
+  ~Context();
 
   CudaDevice& device() const { return device_; }
   cudaStream_t stream() const { return device_.stream(); }
@@ -45,8 +49,12 @@ class Context {
     return buffer.as<T>();
   }
 
+  // Made at its first use, which no recording is: a step runs unrecorded before it is recorded.
+  Blas& blas();
+
  private:
   CudaDevice& device_;
+  std::unique_ptr<Blas> blas_;
   std::array<DeviceBuffer, static_cast<size_t>(Scratch::kCount)> scratch_;
 };
 
