@@ -245,12 +245,14 @@ TEST(CudaLinearsBench, WaysOfDenseRows) {
           const double ms = milliseconds(next_key++, shape.copies, [&] {
             for (const auto& layer : layers) {
               const cuda::PackedWeights& weights = cuda::packed(layer->linear);
-              cuda::Product product{.matrix = weights.matrix};
+              cuda::Product product;
+              product.matrix = weights.matrix;
               product.map.entries = rows;
               product.operand.x = x;
               product.operand.stride = shape.in;
               cuda::run_shrink(context, on_gpu, layer->linear, product);
-              product.epilogue = {.out = y.as<float>(), .stride = shape.out};
+              product.epilogue.out = y.as<float>();
+              product.epilogue.stride = shape.out;
               if (way == kSmall) {
                 cuda::run_small_product(context, weights.codec, product, rows);
               } else if (way == kTile) {

@@ -281,11 +281,13 @@ TEST(CudaLinears, WaysOfDenseRows) {
   const cuda::PackedWeights& weights = cuda::packed(both.linear);
   ASSERT_TRUE(weights.biased);
   float* to = kept.put(poisoned(rows * (out + 1) + 1));
-  cuda::Product product{.matrix = weights.matrix};
+  cuda::Product product;
+  product.matrix = weights.matrix;
   product.map.entries = rows;
   product.operand.x = reinterpret_cast<const __nv_bfloat16*>(kept.put(rounded));
   product.operand.stride = in;
-  product.epilogue = {.out = to, .stride = out};
+  product.epilogue.out = to;
+  product.epilogue.stride = out;
   const auto check = [&] {
     EXPECT_LT(distance(OnDevice::get(to, rows * out), expected), 1e-5);
     const auto poison = poisoned(rows * out);
@@ -299,7 +301,8 @@ TEST(CudaLinears, WaysOfDenseRows) {
   check();
   product.epilogue.out = to + 1;
   EXPECT_FALSE(cuda::run_blas_product(context(), product, weights.biased));
-  product.epilogue = {.out = to, .stride = out + 1};
+  product.epilogue.out = to;
+  product.epilogue.stride = out + 1;
   EXPECT_FALSE(cuda::run_blas_product(context(), product, weights.biased));
 }
 

@@ -12,7 +12,7 @@ namespace {
 // Most rows of x a matrix, on average, that the small kernel takes: of experts, of dense linears
 // with as many blocks of 128 rows as the GPU has multiprocessors, and of smaller ones.
 constexpr int kSmallExpert = 20, kSmallLarge = 32, kSmallDense = 64;
-// The same of linears that cuBLASLt computes above. Adapters have no say in it, though they cost
+// The same of linears that cuBLASLt computes beyond. Adapters have no say in it, though they cost
 // another launch there: the base's bits are the same with and without.
 constexpr int kSmallBesideBlasLarge = 16, kSmallBesideBlas = 16;
 
