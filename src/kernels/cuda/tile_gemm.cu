@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
         if constexpr (C == Codec::kBf16Rows) {
           // Eight threads read a row's 128 bytes, to where a record would have them.
           const int row = at / 8, part = at % 8;
-          const int64_t from = (int64_t{tile} * kTileRows + row) * m.k_tiles + k;
+          const uint32_t from = uint32_t((tile * kTileRows + row) * m.k_tiles + k);
           __pipeline_memcpy_async(
               to + tile * kRecord + (row / 8 * 2 + part % 2) * 512 + (row % 8 * 4 + part / 2) * 16,
               records + from * (kTileCols * 2) + part * 16, 16);
