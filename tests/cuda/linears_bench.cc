@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "kernels/cuda/linears.h"
+#include "kernels/cuda/product.h"
 #include "tests/cuda/on_device.h"
 #include "tests/kernels/op_case.h"
 
@@ -198,6 +199,81 @@ TEST(CudaLinearsBench, GptOss20b) {
   };
   dense("dense bf16 5120x2880", 5120, 8, {1, 16, 64, 256, 8192});
   dense("head bf16 201088x2880", 201088, 1, {1, 16, 64});
+}
+
+// The ways to compute a dense bfloat16 linear, each from one row to many: what dense.cu's constants
+// were set from. Bytes are those of the weights, the rows of x and the outputs, once.
+TEST(CudaLinearsBench, WaysOfDenseRows) {
+  if (!std::getenv("LORIKEET_BENCH")) GTEST_SKIP() << "LORIKEET_BENCH is not set";
+  constexpr double kPeakBandwidth = 4.8e12, kPeakRate = 990e12;
+  constexpr int kMost = 8192, kMostIn = 4096, kMostSmall = 256;
+  struct Shape {
+    const char* name;
+    int64_t out, in;
+    int copies;  // so that weights do not stay in the second cache
+  };
+  const Shape shapes[] = {{"q 4096x2880", 4096, 2880, 8},
+                          {"o 2880x4096", 2880, 4096, 8},
+                          {"8192x2048", 8192, 2048, 8},
+                          {"head 201088x2880", 201088, 2880, 1}};
+  enum Way { kSmall, kTile, kBlas };
+  const char* const names[] = {"small", "tile", "cuBLASLt"};
+  cuda::Context context(gpu());
+  Rng rng(2);
+  OnDevice kept;
+  auto batch = single_tokens(rng, kMost, kSlots);
+  for (int t = 0; t < kMost; ++t) batch->adapter[t] = t < 256 ? t % kSlots : t / (kMost / kSlots);
+  Batch on_gpu = kept.put(batch->batch);
+  std::vector<uint16_t> values(size_t{kMost} * kMostIn);
+  for (uint16_t& v : values) v = f32_to_bf16(0.001f * static_cast<float>(rng.below(2000) - 1000));
+  const auto* x = reinterpret_cast<const __nv_bfloat16*>(kept.put(values));
+  for (const Shape& shape : shapes) {
+    Filled source(kFormatBF16, Stage::kHead, 0, shape.out, shape.in, RowOrder::kPlain);
+    std::vector<std::unique_ptr<OnGpu>> layers;
+    for (int i = 0; i < shape.copies; ++i) layers.push_back(std::make_unique<OnGpu>(source));
+    DeviceBuffer y(gpu(), size_t(kMost) * shape.out * sizeof(float), MemoryUse::kWorkspace);
+    for (const int rows : {1, 4, 16, 32, 64, 256, 2048, 8192}) {
+      const double bytes = double(shape.out) * shape.in * 2 + double(rows) * shape.in * 2 +
+                           double(rows) * shape.out * 4;
+      const double flop = 2.0 * rows * shape.out * shape.in;
+      for (const bool adapters : {false, true}) {
+        on_gpu.tokens = rows;
+        on_gpu.adapters = adapters;
+        for (const Way way : {kSmall, kTile, kBlas}) {
+          if (way == kSmall && rows > kMostSmall) continue;
+          bool computed = true;
+          const double ms = milliseconds(next_key++, shape.copies, [&] {
+            for (const auto& layer : layers) {
+              const cuda::PackedWeights& weights = cuda::packed(layer->linear);
+              cuda::Product product;
+              product.matrix = weights.matrix;
+              product.map.entries = rows;
+              product.operand.x = x;
+              product.operand.stride = shape.in;
+              cuda::run_shrink(context, on_gpu, layer->linear, product);
+              product.epilogue.out = y.as<float>();
+              product.epilogue.stride = shape.out;
+              if (way == kSmall) {
+                cuda::run_small_product(context, weights.codec, product, rows);
+              } else if (way == kTile) {
+                cuda::run_tile_product(context, weights.codec, product);
+              } else {
+                computed = cuda::run_blas_product(context, product, weights.biased) && computed;
+                cuda::run_expand(context, product);
+              }
+            }
+          });
+          EXPECT_TRUE(computed);
+          std::printf(
+              "%-18s %5d rows %-10s %-8s %9.2f us %6.0f GB/s %5.1f%%  %7.2f TFLOP/s %5.1f%%\n",
+              shape.name, rows, adapters ? "8 adapters" : "base", names[way], ms * 1e3,
+              bytes / ms / 1e6, 100 * bytes / ms * 1e3 / kPeakBandwidth, flop / ms / 1e9,
+              100 * flop / ms * 1e3 / kPeakRate);
+          std::fflush(stdout);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

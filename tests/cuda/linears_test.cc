@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "kernels/cuda/product.h"
 #include "kernels/reference/reference_kernels.h"
 #include "tests/cuda/on_device.h"
 #include "tests/kernels/op_case.h"
@@ -23,7 +24,8 @@ double tolerance(const Format& format, size_t outputs) {
 const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
 
 cuda::Context& context() {
-  static cuda::Context context(gpu());
+  // Never destroyed: cuBLASLt may be gone before statics are.
+  static auto& context = *new cuda::Context(gpu());
   return context;
 }
 
@@ -159,6 +161,149 @@ TEST(CudaLinears, ChosenRowsAndStrides) {
     }
     EXPECT_LT(distance(got, expected), tolerance(kFormatBF16, got.size()));
   }
+}
+
+// Dense bfloat16 linears, which cuBLASLt computes where rows are many and strides allow: stored and
+// added, rows chosen and not, with a bias and without; recorded, and with no adapter about, the
+// same bits.
+TEST(CudaLinears, DenseRows) {
+  Rng rng(8);
+  const DenseShape shapes[] = {{64, 64}, {301, 128}, {300, 72}, {512, 576}, {33, 40}, {1000, 200}};
+  uint64_t key = 1 << 20;
+  for (const DenseShape& shape : shapes) {
+    for (const bool bias : {false, true}) {
+      RandomLinear source(rng, kFormatBF16, Stage::kHead, 0, shape.out, shape.in, RowOrder::kPlain,
+                          bias);
+      Both both(source, adapters_for(rng, source.spec, kRanks));
+      ASSERT_EQ(cuda::packed(both.linear).codec, cuda::Codec::kBf16Rows);
+      auto batch = single_tokens(rng, kMost, int(kRanks.size()));
+      std::vector<float> x = rng.floats(kMost * shape.in);
+      std::vector<uint16_t> rounded;
+      for (float& v : x) {
+        rounded.push_back(f32_to_bf16(v));
+        v = bf16_to_f32(rounded.back());
+      }
+      std::vector<float> all(kMost * shape.out, 0.0f);
+      both.kernels->output(batch->batch, {x.data(), both.reference.linear, all.data()});
+      const auto residual = rng.floats(kMost * shape.out);
+      std::vector<int32_t> row_token;
+      for (int i = 0; i < kMost; ++i) row_token.push_back((7 * i + 3) % kMost);
+      OnDevice inputs;
+      Batch on_gpu = inputs.put(batch->batch);
+      const float* x_gpu = inputs.put(x);
+      const uint16_t* rounded_gpu = inputs.put(rounded);
+      const int32_t* rows_gpu = inputs.put(row_token);
+      for (const int rows : {0, 1, 15, 16, 17, 40, 130, kMost}) {
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
+          const bool chosen = variant & 1, add = variant & 2, wide = variant & 4;
+          const int64_t stride = wide ? (shape.out + 11) / 4 * 4 : shape.out;
+          SCOPED_TRACE(std::to_string(shape.out) + "x" + std::to_string(shape.in) + " rows " +
+                       std::to_string(rows) + (bias ? " bias" : "") + (chosen ? " chosen" : "") +
+                       (add ? " add" : "") + (wide ? " wide" : ""));
+          std::vector<float> before = poisoned(rows * stride), expected;
+          for (int64_t i = 0; i < rows; ++i) {
+            const int64_t token = chosen ? row_token[i] : i;
+            for (int64_t o = 0; o < shape.out; ++o) {
+              if (add) before[i * stride + o] = residual[i * shape.out + o];
+              expected.push_back(all[token * shape.out + o] +
+                                 (add ? residual[i * shape.out + o] : 0.0f));
+            }
+          }
+          on_gpu.tokens = chosen ? kMost : rows;
+          on_gpu.adapters = true;
+          OnDevice kept;
+          float* out = kept.put(before);
+          const cuda::LinearCall call{
+              .x = chosen ? static_cast<const void*>(rounded_gpu) : x_gpu,
+              .type = chosen ? cuda::InputType::kBF16 : cuda::InputType::kF32,
+              .rows = rows,
+              .row_token = chosen ? rows_gpu : nullptr,
+              .out = out,
+              .out_stride = stride,
+              .add = add};
+          // The outputs alone; what lies between them stays as it was.
+          const auto run = [&](const Linear& linear, uint64_t recording) {
+            if (rows > 0) gpu().upload(out, before.data(), before.size() * sizeof(float));
+            const auto work = [&] { cuda::run_linear(context(), on_gpu, linear, call); };
+            if (recording > 0) {
+              gpu().run_recorded(recording, work);
+            } else {
+              work();
+            }
+            const auto padded = OnDevice::get(out, rows * stride);
+            std::vector<float> got;
+            for (int64_t r = 0; r < rows; ++r) {
+              const auto row = padded.begin() + r * stride;
+              got.insert(got.end(), row, row + shape.out);
+              EXPECT_TRUE(std::all_of(row + shape.out, row + stride,
+                                      [](float v) { return std::isnan(v); }));
+            }
+            return got;
+          };
+          const auto got = run(both.linear, 0);
+          if (rows == 0) continue;
+          EXPECT_LT(dense_distance(got, expected), tolerance(kFormatBF16, got.size()));
+          ++key;
+          for (int i = 0; i < 3; ++i)
+            ASSERT_EQ(got, run(both.linear, key)) << "recorded, run " << i;
+          const auto without = run(both.without, 0);
+          on_gpu.adapters = false;  // in slots, and none in the batch
+          ASSERT_EQ(without, run(both.linear, 0));
+          for (int64_t i = 0; i < rows; ++i) {
+            if (batch->adapter[chosen ? row_token[i] : i] >= 0) continue;
+            ASSERT_EQ(0, std::memcmp(&got[i * shape.out], &without[i * shape.out],
+                                     shape.out * sizeof(float)))
+                << "row " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The three ways to compute the same rows; cuBLASLt takes plain shapes and says what it leaves.
+TEST(CudaLinears, WaysOfDenseRows) {
+  Rng rng(9);
+  const int64_t out = 200, in = 192;
+  const int rows = 70;
+  RandomLinear source(rng, kFormatBF16, Stage::kAttentionOut, 0, out, in, RowOrder::kPlain, true);
+  Both both(source, {});
+  auto batch = single_tokens(rng, rows, 0);
+  std::vector<float> x = rng.floats(rows * in);
+  std::vector<uint16_t> rounded;
+  for (float& v : x) {
+    rounded.push_back(f32_to_bf16(v));
+    v = bf16_to_f32(rounded.back());
+  }
+  std::vector<float> expected(rows * out, 0.0f);
+  both.kernels->output(batch->batch, {x.data(), both.reference.linear, expected.data()});
+  OnDevice kept;
+  const cuda::PackedWeights& weights = cuda::packed(both.linear);
+  ASSERT_TRUE(weights.biased);
+  float* to = kept.put(poisoned(rows * (out + 1) + 1));
+  cuda::Product product;
+  product.matrix = weights.matrix;
+  product.map.entries = rows;
+  product.operand.x = reinterpret_cast<const __nv_bfloat16*>(kept.put(rounded));
+  product.operand.stride = in;
+  product.epilogue.out = to;
+  product.epilogue.stride = out;
+  const auto check = [&] {
+    EXPECT_LT(distance(OnDevice::get(to, rows * out), expected), 1e-5);
+    const auto poison = poisoned(rows * out);
+    gpu().upload(to, poison.data(), poison.size() * sizeof(float));
+  };
+  cuda::run_small_product(context(), weights.codec, product, rows);
+  check();
+  cuda::run_tile_product(context(), weights.codec, product);
+  check();
+  EXPECT_TRUE(cuda::run_blas_product(context(), product, weights.biased));
+  check();
+  product.epilogue.out = to + 1;
+  EXPECT_FALSE(cuda::run_blas_product(context(), product, weights.biased));
+  product.epilogue.out = to;
+  product.epilogue.stride = out + 1;
+  EXPECT_FALSE(cuda::run_blas_product(context(), product, weights.biased));
 }
 
 // Every code of every element alone: one-hot activations bring each weight out by itself.

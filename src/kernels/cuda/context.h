@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "backend/cuda/cuda_device.h"
 #include "backend/device_buffer.h"
@@ -21,7 +22,7 @@ enum class Scratch : uint8_t {
   kShrunk,       // float32 [rows, rank]: A x
   kWorkMap,      // int32: rows sorted by expert
   kExpertIn,     // bfloat16: inputs of the experts
-  kExpertMid,    // bfloat16: between the experts' two matrices
+  kExpertMid,    // bfloat16: between the experts' two matrices; chosen rows of x
   kExpertOut,    // float32: outputs of the experts before their sum
   kAttention,    // float32: partial results of a split context
   kSharedGate,   // float32 [T]: before the sigmoid of a shared expert
@@ -30,9 +31,12 @@ enum class Scratch : uint8_t {
   kCount
 };
 
+class Blas;
+
 class Context {
  public:
-  explicit Context(CudaDevice& device) : device_(device) {}
+  explicit Context(CudaDevice& device);
+  ~Context();
 
   CudaDevice& device() const { return device_; }
   cudaStream_t stream() const { return device_.stream(); }
@@ -46,8 +50,12 @@ class Context {
     return buffer.as<T>();
   }
 
+  // Made at its first use, which no recording is: a step runs unrecorded before it is recorded.
+  Blas& blas();
+
  private:
   CudaDevice& device_;
+  std::unique_ptr<Blas> blas_;
   std::array<DeviceBuffer, static_cast<size_t>(Scratch::kCount)> scratch_;
 };
 

@@ -21,6 +21,18 @@ struct Fragment {
   uint4 piece[code_pieces(C)];
   uint32_t scales;
 
+  // From rows of `row_bytes`, the tile's first channel of the first row at `rows`. Lane j of four
+  // owns channels 8 j to 8 j + 7 and 32 + 8 j to 32 + 8 j + 7 here: a load takes whole sectors.
+  __device__ void load_rows(const uint8_t* rows, int64_t row_bytes, int lane) {
+    static_assert(is_bf16(C));
+    const uint8_t* upper = rows + lane / 4 * row_bytes + lane % 4 * 16;
+    const uint8_t* lower = upper + 8 * row_bytes;
+    piece[0] = load_once(upper);
+    piece[1] = load_once(upper + 64);
+    piece[2] = load_once(lower);
+    piece[3] = load_once(lower + 64);
+  }
+
   // From shared memory.
   __device__ void take(const uint8_t* record, int lane) {
 #pragma unroll
@@ -60,7 +72,7 @@ __device__ inline uint32_t scale_factor(uint32_t byte) {
 // The A fragment of product i of a record, i < 4.
 template <Codec C>
 __device__ inline void decode(const Fragment<C>& f, int i, uint32_t (&a)[4]) {
-  if constexpr (C == Codec::kBf16) {
+  if constexpr (is_bf16(C)) {
     const uint4 &upper = f.piece[i / 2], &lower = f.piece[2 + i / 2];
     a[0] = i % 2 ? upper.z : upper.x;
     a[1] = i % 2 ? lower.z : lower.x;

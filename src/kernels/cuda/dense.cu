@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/linears.h"
 
@@ -11,6 +12,13 @@ namespace {
 // Most rows of x a matrix, on average, that the small kernel takes: of experts, of dense linears
 // with as many blocks of 128 rows as the GPU has multiprocessors, and of smaller ones.
 constexpr int kSmallExpert = 20, kSmallLarge = 32, kSmallDense = 64;
+// The same of linears that cuBLASLt computes beyond. Adapters have no say in it, though they cost
+// another launch there: the base's bits are the same with and without.
+constexpr int kSmallBesideBlasLarge = 16, kSmallBesideBlas = 16;
+
+bool is_large(Context& context, const Matrix& m) {
+  return m.row_tiles / 8 >= context.multiprocessors();
+}
 
 // bfloat16 rows whose width is no multiple of 64, with zeros behind them.
 __global__ void pad_rows(const __nv_bfloat16* from, __nv_bfloat16* to, int64_t rows, int in,
@@ -20,6 +28,13 @@ __global__ void pad_rows(const __nv_bfloat16* from, __nv_bfloat16* to, int64_t r
     const int column = static_cast<int>(i % width);
     to[i] = column < in ? from[i / width * in + column] : __float2bfloat16(0.0f);
   }
+}
+
+// Rows row_token[i] of as many vectors each.
+__global__ void gather_rows(const uint4* from, const int32_t* row_token, uint4* to, int vectors) {
+  const int64_t row = blockIdx.x, token = row_token[row];
+  for (int i = threadIdx.x; i < vectors; i += blockDim.x)
+    to[row * vectors + i] = from[token * vectors + i];
 }
 
 __device__ float element(const Table& t, const uint8_t* row, int i) {
@@ -76,13 +91,38 @@ void run_product(Context& context, Codec codec, const Product& product) {
   const WorkMap& map = product.map;
   const int matrices = map.counts ? std::min(map.experts, map.entries) : 1;
   const int average = (map.entries + matrices - 1) / matrices;
-  const bool large = product.matrix.row_tiles / 8 >= context.multiprocessors();
+  const bool large = is_large(context, product.matrix);
   if (average <= (map.counts ? kSmallExpert : large ? kSmallLarge : kSmallDense)) {
     run_small_product(context, codec, product, average);
   } else {
     run_tile_product(context, codec, product);
   }
   check_launch("a product with weights");
+}
+
+bool run_blas_product(Context& context, const Product& product, bool biased) {
+  const Matrix& m = product.matrix;
+  const int width = m.k_tiles * kTileCols, rows = product.map.entries;
+  LK_CHECK(product.operand.stride == width);
+  LK_CHECK(product.epilogue.target == Target::kStore || product.epilogue.target == Target::kAdd);
+  const __nv_bfloat16* x = product.operand.x;
+  if (product.operand.row_token) {
+    auto* gathered = context.scratch<__nv_bfloat16>(Scratch::kExpertMid, size_t(rows) * width);
+    gather_rows<<<rows, 128, 0, context.stream()>>>(reinterpret_cast<const uint4*>(x),
+                                                    product.operand.row_token,
+                                                    reinterpret_cast<uint4*>(gathered), width / 8);
+    check_launch("gathering rows");
+    x = gathered;
+  }
+  return context.blas().run({.weights = m.records,
+                             .x = x,
+                             .bias = biased ? m.bias : nullptr,
+                             .out = product.epilogue.out,
+                             .stride = product.epilogue.stride,
+                             .out_rows = m.out,
+                             .width = width,
+                             .rows = rows,
+                             .add = product.epilogue.target == Target::kAdd});
 }
 
 void run_linear(Context& context, const Batch& batch, const Linear& linear,
@@ -117,7 +157,13 @@ void run_linear(Context& context, const Batch& batch, const Linear& linear,
   product.epilogue = {.target = call.add ? Target::kAdd : Target::kStore,
                       .out = call.out,
                       .stride = call.out_stride};
-  run_product(context, weights.codec, product);
+  const int small = is_large(context, product.matrix) ? kSmallBesideBlasLarge : kSmallBesideBlas;
+  if (weights.codec == Codec::kBf16Rows && call.rows > small &&
+      run_blas_product(context, product, weights.biased)) {
+    run_expand(context, product);
+  } else {
+    run_product(context, weights.codec, product);
+  }
 }
 
 void run_embedding(Context& context, const Batch& batch, const EmbedArgs& args) {

@@ -32,6 +32,22 @@ Codec codec_of(const Format& format) {
   }
 }
 
+// What run_linear computes, but for routers, whose rows of x are two.
+bool is_dense(Stage stage) {
+  switch (stage) {
+    case Stage::kEmbedding:
+    case Stage::kRouter:
+    case Stage::kExpertUp:
+    case Stage::kExpertDown:
+    case Stage::kSharedUp:
+    case Stage::kSharedDown:
+    case Stage::kSharedGate:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // Rows of one matrix of the file that a piece has read.
 struct Touched {
   const StoredMatrix* matrix = nullptr;
@@ -108,7 +124,7 @@ class Packer {
   // One row's codes in the file's order (bfloat16 for wider elements); the bytes they take.
   int64_t load_codes(const StoredMatrix& m, int64_t row, uint8_t* to) const {
     const Element element = linear_.format->element;
-    if (weights_.codec != Codec::kBf16 || (element == Element::kBF16 && !m.transposed)) {
+    if (!is_bf16(weights_.codec) || (element == Element::kBF16 && !m.transposed)) {
       const int64_t size = code_bytes(element, m.cols);
       std::memcpy(to, m.codes + row * m.row_bytes, size);
       return size;
@@ -263,6 +279,12 @@ std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& li
     return weights;
   }
   weights->codec = codec_of(*linear.format);
+  if (weights->codec == Codec::kBf16 && is_dense(spec.stage)) {
+    LK_CHECK(weights->experts == 1 && spec.row_order == RowOrder::kPlain);
+    LK_CHECK(linear.format->scale == ScaleCodec::kNone);
+    LK_CHECK(linear.format->tensor_scale == TensorScale::kNone);
+    weights->codec = Codec::kBf16Rows;
+  }
   Matrix& m = weights->matrix;
   m.gated = spec.row_order != RowOrder::kPlain;
   m.interleaved = spec.row_order == RowOrder::kInterleavedGateUp;
@@ -287,6 +309,8 @@ std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& li
   weights->rows = DeviceBuffer(device, 2 * rows * sizeof(float), MemoryUse::kWeights);
   m.factor = weights->rows.as<float>();
   m.bias = m.factor + rows;
+  weights->biased = std::any_of(packer.bias_.begin(), packer.bias_.end(),
+                                [](float bias) { return bias != 0.0f; });
   std::vector<float> both = std::move(packer.factor_);
   both.insert(both.end(), packer.bias_.begin(), packer.bias_.end());
   put(device, weights->rows.data(), both.data(), both.size() * sizeof(float));

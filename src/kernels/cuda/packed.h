@@ -1,10 +1,11 @@
 // Weights and adapters as the GPU's products read them. A matrix is cut into tiles of 16 rows by 64
-// channels, one record each; a row of tiles is a run of records. Lane l of a warp owns rows l / 4
-// and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes are the A fragments
-// of four mma.m16n8k16, whose contraction may run over the channels in any order that both operands
-// share. A record holds pieces of 16 bytes a lane, then the tile's scales, 2 bytes a lane (row l /
-// 4, then row l / 4 + 8). What scales a whole row is one float32 factor. Gated linears have the
-// gates of 8 units in the upper half of a tile and their ups in the lower one. Immutable.
+// channels, one record each; a row of tiles is a run of records (but for kBf16Rows). Lane l of a
+// warp owns rows l / 4 and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes
+// are the A fragments of four mma.m16n8k16, whose contraction may run over the channels in any
+// order that both operands share. A record holds pieces of 16 bytes a lane, then the tile's scales,
+// 2 bytes a lane (row l / 4, then row l / 4 + 8). What scales a whole row is one float32 factor.
+// Gated linears have the gates of 8 units in the upper half of a tile and their ups in the lower
+// one. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,17 @@ inline constexpr int kScaleBlock = 128;  // channels that share a float32 scale
 
 enum class Codec : uint8_t {
   kBf16,      // bfloat16, also in place of float16 and float32
+  kBf16Rows,  // the same of linears that cuBLASLt computes too: one row after the other, [row_tiles
+              // * 16, k_tiles * 64], zeros where the matrix has nothing
   kMxfp4,     // E2M1, E8M0 scales of 32 channels
   kNvfp4,     // E2M1, E4M3 scales of 16 channels, stored with five bits of exponent
   kFp8,       // E4M3, scaled by rows only
   kMxfp8,     // E4M3, E8M0 scales of 32 channels
   kFp8Block,  // E4M3, float32 scales of 128 channels
 };
+constexpr bool is_bf16(Codec codec) { return codec == Codec::kBf16 || codec == Codec::kBf16Rows; }
 constexpr int code_pieces(Codec codec) {
-  return codec == Codec::kBf16 ? 4 : codec == Codec::kMxfp4 || codec == Codec::kNvfp4 ? 1 : 2;
+  return is_bf16(codec) ? 4 : codec == Codec::kMxfp4 || codec == Codec::kNvfp4 ? 1 : 2;
 }
 constexpr int tile_scale_bytes(Codec codec) {
   return codec == Codec::kMxfp4 || codec == Codec::kMxfp8 ? 32 : codec == Codec::kNvfp4 ? 64 : 0;
@@ -47,7 +51,7 @@ inline constexpr float kNvfp4Factor = 256.0f;
 
 // What kernels read of a linear.
 struct Matrix {
-  const uint8_t* records = nullptr;    // [experts][row_tiles][k_tiles] records
+  const uint8_t* records = nullptr;    // [experts][row_tiles][k_tiles] records, or rows
   const float* factor = nullptr;       // [experts][row_tiles * 16]
   const float* bias = nullptr;         // [experts][row_tiles * 16]
   const float* block_scale = nullptr;  // [experts][row_tiles][k_blocks][16]; kFp8Block only
@@ -72,6 +76,7 @@ struct Table {
 struct PackedWeights : Weights {
   Codec codec = Codec::kBf16;
   int experts = 1;
+  bool biased = false;  // some bias is not 0
   Matrix matrix;
   Table table;
   DeviceBuffer records, rows, blocks;

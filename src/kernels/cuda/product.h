@@ -67,13 +67,20 @@ struct Product {
 };
 
 // Rows of x a matrix meets on average decide between the two kernels; all that is known is on the
-// host.
+// host. How many: dense.cu.
 void run_product(Context& context, Codec codec, const Product& product);
 void run_small_product(Context& context, Codec codec, const Product& product, int average);
 void run_tile_product(Context& context, Codec codec, const Product& product);
+// Through cuBLASLt, for dense linears of kBf16Rows that are stored or added; without the adapters'
+// part. False if it has no algorithm for the shape: nothing is computed then. `biased`: the linear
+// has a bias.
+bool run_blas_product(Context& context, const Product& product, bool biased);
 
 // Fills product.adapters and launches z = A x, where an adapter may touch the linear.
 void run_shrink(Context& context, const Batch& batch, const Linear& linear, Product& product);
+// out += scale * B z, where run_shrink launched and what was launched since leaves the adapters
+// out.
+void run_expand(Context& context, const Product& product);
 
 // Sorts [tokens * top_k] experts of pairs and, in the same launch, makes bfloat16 rows of x: [rows,
 // in] float32 to [rows, parts * width]. Zeroes `tail_columns` of `tail` where given.

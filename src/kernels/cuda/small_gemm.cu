@@ -37,15 +37,30 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
   const int tile0 = blockIdx.x * MT;
   // Scales of 128 channels belong to whole pairs of records.
   constexpr int kUnit = C == Codec::kFp8Block ? 2 : 1;
+  // Records: each warp a run of them. Rows: warps take turns, so that a block reads 1 KiB of a row.
+  constexpr bool kRows = C == Codec::kBf16Rows;
+  constexpr int kStep = kRows ? kWarps : 1;
   const int share = (m.k_tiles + kWarps * kUnit - 1) / (kWarps * kUnit) * kUnit;
-  const int k_first = min(warp * share, m.k_tiles), k_end = min(k_first + share, m.k_tiles);
+  const int k_first = kRows ? warp : min(warp * share, m.k_tiles);
+  const int k_end = kRows ? m.k_tiles : min(k_first + share, m.k_tiles);
   constexpr int kRecord = record_bytes(C);
+  // Where a lane's two pieces of a row of x lie, in channels.
+  constexpr int kLaneAt = kRows ? 8 : 16, kSecondPiece = kRows ? 32 : 8;
   const uint8_t* tile_records[MT];
 #pragma unroll
   for (int t = 0; t < MT; ++t) {
     const int tile = min(tile0 + t, m.row_tiles - 1);
     tile_records[t] = m.records + (int64_t{expert} * m.row_tiles + tile) * m.k_tiles * kRecord;
   }
+
+  const auto load = [&](Fragment<C>& to, int t, int k) {
+    if constexpr (kRows) {
+      constexpr int kBytes = kTileCols * 2;
+      to.load_rows(tile_records[t] + k * kBytes, int64_t{m.k_tiles} * kBytes, lane);
+    } else {
+      to.load(tile_records[t] + int64_t{k} * kRecord, lane);
+    }
+  };
 
   constexpr int kDeep = kDepth<C, MT>;
   for (; first < end; first += NT * 8) {
@@ -55,8 +70,7 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
     for (int d = 0; d < kDeep; ++d) {
 #pragma unroll
       for (int t = 0; t < MT; ++t) {
-        if (k_first + d < k_end)
-          w[d][t].load(tile_records[t] + int64_t{k_first + d} * kRecord, lane);
+        if (k_first + d * kStep < k_end) load(w[d][t], t, k_first + d * kStep);
       }
     }
     const int count = min(end - first, NT * 8);
@@ -70,12 +84,14 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
       const int index = first + min(n * 8 + g, count - 1);
-      x[n] = p.operand.x + x_row(p.operand, entry_at(p.map, index)) * p.operand.stride + j * 16;
+      x[n] =
+          p.operand.x + x_row(p.operand, entry_at(p.map, index)) * p.operand.stride + j * kLaneAt;
     }
-    for (int k = k_first; k < k_end; k += kDeep) {
+    for (int k0 = k_first; k0 < k_end; k0 += kDeep * kStep) {
 #pragma unroll
       for (int d = 0; d < kDeep; ++d) {
-        if (k + d >= k_end) break;
+        const int k = k0 + d * kStep;
+        if (k >= k_end) break;
         float block_scale[MT][2];
         if constexpr (C == Codec::kFp8Block) {
 #pragma unroll
@@ -83,7 +99,7 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
             const int tile = min(tile0 + t, m.row_tiles - 1);
             const float* scales =
                 m.block_scale +
-                ((int64_t{expert} * m.row_tiles + tile) * m.k_blocks + (k + d) / 2) * kTileRows;
+                ((int64_t{expert} * m.row_tiles + tile) * m.k_blocks + k / 2) * kTileRows;
             block_scale[t][0] = scales[g];
             block_scale[t][1] = scales[g + 8];
           }
@@ -92,9 +108,9 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
           if (n * 8 < count) {
-            const auto* from = reinterpret_cast<const uint4*>(x[n] + (k + d) * kTileCols);
+            const auto* from = reinterpret_cast<const uint4*>(x[n] + k * kTileCols);
             v[n][0] = from[0];
-            v[n][1] = from[1];
+            v[n][1] = from[kSecondPiece / 8];
           }
         }
 #pragma unroll
@@ -112,8 +128,7 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
               multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
             }
           }
-          if (k + d + kDeep < k_end)
-            w[d][t].load(tile_records[t] + int64_t{k + d + kDeep} * kRecord, lane);
+          if (k + kDeep * kStep < k_end) load(w[d][t], t, k + kDeep * kStep);
           if constexpr (C == Codec::kFp8Block) {
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
@@ -192,6 +207,8 @@ void run_small_product(Context& context, Codec codec, const Product& p, int aver
   switch (codec) {
     case Codec::kBf16:
       return launch_for<Codec::kBf16>(context, p, average);
+    case Codec::kBf16Rows:
+      return launch_for<Codec::kBf16Rows>(context, p, average);
     case Codec::kMxfp4:
       return launch_for<Codec::kMxfp4>(context, p, average);
     case Codec::kNvfp4:

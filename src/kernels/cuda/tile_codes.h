@@ -39,6 +39,11 @@ inline uint8_t five_bit_exponent(uint8_t code) {
 // One row's codes to row `r` of its tiles.
 inline void place_codes(Codec codec, const uint8_t* codes, int k_tiles, int r, uint8_t* records) {
   const int pieces = code_pieces(codec);
+  if (codec == Codec::kBf16Rows) {
+    const size_t size = size_t(k_tiles) * kTileCols * 2;
+    std::memcpy(records + r * size, codes, size);
+    return;
+  }
   const size_t stride = record_bytes(codec);
   const int half = r / 8, lane = r % 8 * 4;
   for (int t = 0; t < k_tiles; ++t, records += stride) {

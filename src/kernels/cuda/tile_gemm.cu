@@ -7,13 +7,14 @@
 
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/expand.cuh"
 
 namespace lk::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kRowWarps = 4;  // times 2 over the rows of x
-constexpr int kTilesOfWarp = 2;
+constexpr int kTilesOfWarp = kExpandTiles;
 constexpr int kColumnsOfWarp = kProductTile / 2;
 constexpr int kGroups = kColumnsOfWarp / 8;
 constexpr int kTilesOfBlock = kRowWarps * kTilesOfWarp;
@@ -23,63 +24,6 @@ constexpr int kStages = 3;
 constexpr int kRowBytes = kTileCols * 2 + 16;
 template <Codec C>
 constexpr int kStageBytes = kProductTile* kRowBytes + kTilesOfBlock* record_bytes(C);
-
-// Do the groups' entries have more than two adapters? Then each is expanded by itself.
-__device__ bool is_mixed(const DevicePair* pair, unsigned any) {
-  const auto value = reinterpret_cast<unsigned long long>(pair);
-  const auto first = __shfl_sync(0xffffffffu, value, __ffs(any) - 1);
-  const unsigned others = any & ~__ballot_sync(0xffffffffu, value == first);
-  if (!others) return false;
-  const auto second = __shfl_sync(0xffffffffu, value, __ffs(others) - 1);
-  return (others & ~__ballot_sync(0xffffffffu, value == second)) != 0;
-}
-
-// d[t] += scale * B z of eight entries, one product for each adapter among them. z is split into
-// two bfloat16 numbers, which hold 16 bits of it. `pair` is that of entry lane / 4, or null.
-__device__ void expand_group(const Product& p, const int (&tiles)[kTilesOfWarp],
-                             const DevicePair* pair, int entry, int lane,
-                             float (&d)[kTilesOfWarp][4]) {
-  const Matrix& m = p.matrix;
-  const int g = lane / 4, j = lane % 4;
-  unsigned left = __ballot_sync(0xffffffffu, pair != nullptr);
-  while (left) {
-    const auto chosen = reinterpret_cast<const DevicePair*>(
-        __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(pair), __ffs(left) - 1));
-    left &= ~__ballot_sync(0xffffffffu, pair == chosen);
-    const int rank = chosen->rank;
-    const float scale = pair == chosen ? chosen->scale : 0.0f;
-    for (int r = 4 * j; r < rank + 4 * j; r += 16) {
-      float4 z = {0, 0, 0, 0};
-      if (scale != 0 && r < rank)
-        z = *reinterpret_cast<const float4*>(p.adapters.z + int64_t{entry} * p.adapters.z_stride +
-                                             r);
-      const float v[4] = {z.x * scale, z.y * scale, z.z * scale, z.w * scale};
-      uint32_t high[2], low[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const __nv_bfloat162 h = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-        const __nv_bfloat162 l =
-            __floats2bfloat162_rn(v[2 * i] - __low2float(h), v[2 * i + 1] - __high2float(h));
-        high[i] = reinterpret_cast<const uint32_t&>(h);
-        low[i] = reinterpret_cast<const uint32_t&>(l);
-      }
-#pragma unroll
-      for (int t = 0; t < kTilesOfWarp; ++t) {
-        uint2 rows[2] = {};
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          if (r < rank && row_exists(m, tiles[t], g + 8 * h)) {
-            rows[h] = __ldg(reinterpret_cast<const uint2*>(
-                chosen->b + int64_t{spec_row(m, tiles[t], g + 8 * h)} * rank + r));
-          }
-        }
-        const uint32_t a[4] = {rows[0].x, rows[1].x, rows[0].y, rows[1].y};
-        multiply(d[t], a, high[0], high[1]);
-        multiply(d[t], a, low[0], low[1]);
-      }
-    }
-  }
-}
 
 template <Codec C>
 __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
@@ -124,10 +68,18 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
 #pragma unroll
       for (int i = 0; i < (kPieces + kThreads - 1) / kThreads; ++i) {
         const int piece = threadIdx.x + i * kThreads;
-        const int tile = piece / kRecordPieces, at = piece % kRecordPieces * 16;
-        if (tile < tiles_here) {
-          __pipeline_memcpy_async(to + piece * 16,
-                                  records + (int64_t{tile} * m.k_tiles + k) * kRecord + at, 16);
+        const int tile = piece / kRecordPieces, at = piece % kRecordPieces;
+        if (tile >= tiles_here) continue;
+        if constexpr (C == Codec::kBf16Rows) {
+          // Eight threads read a row's 128 bytes, to where a record would have them.
+          const int row = at / 8, part = at % 8;
+          const uint32_t from = uint32_t((tile * kTileRows + row) * m.k_tiles + k);
+          __pipeline_memcpy_async(
+              to + tile * kRecord + (row / 8 * 2 + part % 2) * 512 + (row % 8 * 4 + part / 2) * 16,
+              records + from * (kTileCols * 2) + part * 16, 16);
+        } else {
+          __pipeline_memcpy_async(
+              to + piece * 16, records + (int64_t{tile} * m.k_tiles + k) * kRecord + at * 16, 16);
         }
       }
     }
@@ -297,6 +249,8 @@ void run_tile_product(Context& context, Codec codec, const Product& p) {
   switch (codec) {
     case Codec::kBf16:
       return launch<Codec::kBf16>(context, p);
+    case Codec::kBf16Rows:
+      return launch<Codec::kBf16Rows>(context, p);
     case Codec::kMxfp4:
       return launch<Codec::kMxfp4>(context, p);
     case Codec::kNvfp4:
