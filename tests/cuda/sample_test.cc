@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/logprobs.h"
+#include "engine/row_scan.h"
 #include "engine/sampler.h"
 #include "kernels/cuda/stages.h"
 #include "tests/cuda/on_device.h"
