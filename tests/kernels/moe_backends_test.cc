@@ -117,7 +117,8 @@ TEST(MoeBackends, GpuRoundsActivationsWhenAsked) {
   MoeNeeds needs = needs_of(kFormatFp8Block, "cuda");
   EXPECT_EQ(chosen(needs), "cuda-w16");
   EXPECT_EQ(chosen(needs, "cuda-w8a8"), "cuda-w8a8");
-  for (const MoeVerdict& verdict : choose_moe_backend(needs, "")->verdicts) {
+  const auto choice = choose_moe_backend(needs, "");
+  for (const MoeVerdict& verdict : choice->verdicts) {
     if (verdict.backend->name != "cuda-w8a8") continue;
     EXPECT_EQ(verdict.reason, "rounds activations to E4M3: by --activations 8bit or by name only");
   }
