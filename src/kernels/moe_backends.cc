@@ -47,6 +47,15 @@ constexpr MoeBackend kBackends[] = {
      .activations = kEveryActivation,
      .ungated = true,
      .cost = 1},
+    {.name = "cuda-w8a8",
+     .what = "on a GPU: FP8 weights as they are, activations rounded to E4M3 as the checkpoint "
+             "intends, FP8 products in tensor cores (decoded below compute capability 8.9)",
+     .only_on = kCuda,
+     .elements = kE4m3Only,
+     .form = {.activations = ActivationForm::kE4M3},
+     .activations = kEveryActivation,
+     .ungated = true,
+     .cost = 1},
     {.name = "cuda-w16",
      .what =
          "on a GPU: weights decoded to bfloat16 inside a tensor-core loop, activations bfloat16",

@@ -4,13 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <numeric>
-
-#include "kernels/cuda/product.h"
-#include "kernels/reference/reference_kernels.h"
-#include "tests/cuda/on_device.h"
-#include "tests/kernels/op_case.h"
+#include "tests/cuda/linear_cases.h"
 
 namespace lk::test {
 namespace {
@@ -21,53 +15,6 @@ double tolerance(const Format& format, size_t outputs) {
   const bool wider = format.element == Element::kF32 || format.element == Element::kF16;
   return (wider ? 8e-3 : 5e-3) * (outputs < 1000 ? 3 : 1);
 }
-const std::vector<int> kRanks = {1, 3, 0, 4, 16, 64, 256};
-
-cuda::Context& context() {
-  // Never destroyed: cuBLASLt may be gone before statics are.
-  static auto& context = *new cuda::Context(gpu());
-  return context;
-}
-
-// A linear packed for the reference and for the GPU, with adapters.
-struct Both {
-  std::unique_ptr<Kernels> kernels = make_reference_kernels(4);
-  Packed reference;
-  std::unique_ptr<Weights> weights;
-  std::vector<std::unique_ptr<LoraWeights>> owned;
-  std::vector<const LoraWeights*> lora;
-  OnDevice kept;
-  Linear linear, without;
-  Both(const RandomLinear& source, const std::vector<std::unique_ptr<RandomLora>>& adapters)
-      : reference(*kernels, source, adapters),
-        weights(cuda::pack_weights(gpu(), source.stored, {}, false)) {
-    for (const auto& a : adapters) {
-      owned.push_back(a ? cuda::pack_pairs(gpu(), source.spec, a->sources) : nullptr);
-      lora.push_back(owned.back().get());
-    }
-    without = {weights.get(), {}};
-    linear = kept.put(Linear{weights.get(), lora});
-  }
-};
-
-bool has_width(const Format& format, int64_t in) {
-  const bool float_scales = format.scale == ScaleCodec::kNone || format.scale == ScaleCodec::kFloat;
-  return float_scales || in % format.group_cols == 0;
-}
-
-std::vector<float> rows_of(const std::vector<float>& all, int64_t rows, int64_t width) {
-  return {all.begin(), all.begin() + rows * width};
-}
-
-// Rows of `a` and `b` of tokens without an adapter have the same bits.
-void expect_base_rows(const Owned& batch, int tokens, int64_t width, const std::vector<float>& a,
-                      const std::vector<float>& b) {
-  for (int t = 0; t < tokens; ++t) {
-    if (batch.adapter[t] >= 0) continue;
-    ASSERT_EQ(0, std::memcmp(&a[t * width], &b[t * width], width * sizeof(float))) << "row " << t;
-  }
-}
-
 struct DenseShape {
   int64_t out, in;
 };
@@ -342,116 +289,35 @@ TEST(CudaLinears, EveryCode) {
   }
 }
 
-struct ExpertShape {
-  int experts, top_k;
-  int64_t hidden, inner;
-};
 const ExpertShape kExperts[] = {
     {8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}, {200, 6, 64, 32}};
 
-struct ExpertCase {
-  Rng& rng;
-  const Format& format;
-  ExpertShape s;
-  Activation activation;
-  RowOrder order;
-  RandomLinear up, down;
-  Both up2, down2;
-  std::vector<int32_t> expert;
-  std::vector<float> weight, x;
-  std::unique_ptr<Owned> batch;
-  static constexpr int kTokens = 320;
-
-  ExpertCase(Rng& rng, const Format& format, const ExpertShape& s, Activation activation,
-             RowOrder order, const std::function<void(RandomLinear&)>& change = {})
-      : rng(rng),
-        format(format),
-        s(s),
-        activation(activation),
-        order(order),
-        up(rng, format, Stage::kExpertUp, s.experts, (is_gated(activation) ? 2 : 1) * s.inner,
-           s.hidden, order, true),
-        down(rng, format, Stage::kExpertDown, s.experts, s.hidden, s.inner, RowOrder::kPlain, true),
-        up2(changed(up, change), adapters_for(rng, up.spec, kRanks)),
-        down2(changed(down, change), adapters_for(rng, down.spec, {2, 0, 3, 8, 16, 64, 200})),
-        x(rng.floats(kTokens * s.hidden, 2.0f)),
-        batch(single_tokens(rng, kTokens, int(kRanks.size()))) {
-    for (int t = 0; t < kTokens; ++t) {
-      std::vector<int> all(s.experts);
-      std::iota(all.begin(), all.end(), 0);
-      for (int k = 0; k < s.top_k; ++k) {
-        const int at = rng.below(static_cast<int>(all.size()) - (s.experts > 8 ? 1 : 0)) +
-                       (s.experts > 8 ? 1 : 0);  // expert 0 is left without tokens
-        expert.push_back(all[at]);
-        all.erase(all.begin() + at);
-        weight.push_back(0.1f + 0.01f * static_cast<float>(rng.below(90)));
-      }
-    }
+void check(ExpertCase& c) {
+  const auto expected = c.reference();
+  for (int tokens : {310, 150, 40, 9, 2, 1}) {
+    const auto got = c.run(tokens, 7, true);
+    EXPECT_LT(distance(got, rows_of(expected, tokens, c.s.hidden)), tolerance(c.format, got.size()))
+        << c.format.name << " hidden " << c.s.hidden << " inner " << c.s.inner << " order "
+        << int(c.order) << " tokens " << tokens;
+    EXPECT_EQ(got, c.run(tokens, 7, true));
+    expect_base_rows(*c.batch, tokens, c.s.hidden, got, c.run(tokens, 7, false));
   }
-  static RandomLinear& changed(RandomLinear& linear,
-                               const std::function<void(RandomLinear&)>& change) {
-    if (change) change(linear);
-    return linear;
-  }
-  ExpertArgs args(const Linear& u, const Linear& d) const {
-    return {.experts = s.experts,
-            .top_k = s.top_k,
-            .intermediate = static_cast<int>(s.inner),
-            .up = u,
-            .down = d,
-            .activation = activation,
-            .alpha = 1.702f,
-            .limit = 7.0f};
-  }
-  std::vector<float> reference() {
-    std::vector<float> residual(kTokens * s.hidden, 0.0f);
-    ExpertArgs a = args(up2.reference.linear, down2.reference.linear);
-    a.x = x.data();
-    a.expert = expert.data();
-    a.weight = weight.data();
-    a.residual = residual.data();
-    up2.kernels->experts(batch->batch, a);
-    return residual;
-  }
-  // Of `tokens` tokens and as many padding ones.
-  std::vector<float> run(int tokens, int padding, bool adapters) {
-    OnDevice kept;
-    Batch on_gpu = kept.put(batch->batch);
-    on_gpu.tokens = tokens + padding;
-    std::vector<int32_t> chosen(expert.begin(), expert.begin() + (tokens + padding) * s.top_k);
-    std::fill(chosen.begin() + tokens * s.top_k, chosen.end(), -1);
-    std::vector<float> residual(x.size(), 0.0f);
-    float* out = kept.put(residual);
-    ExpertArgs a = adapters ? args(up2.linear, down2.linear) : args(up2.without, down2.without);
-    a.x = kept.put(x);
-    a.expert = kept.put(chosen);
-    a.weight = kept.put(weight);
-    a.residual = out;
-    cuda::run_experts(context(), on_gpu, a);
-    return OnDevice::get(out, tokens * s.hidden);
-  }
-  void check() {
-    const auto expected = reference();
-    for (int tokens : {310, 150, 40, 9, 2, 1}) {
-      const auto got = run(tokens, 7, true);
-      EXPECT_LT(distance(got, rows_of(expected, tokens, s.hidden)), tolerance(format, got.size()))
-          << format.name << " hidden " << s.hidden << " inner " << s.inner << " order "
-          << int(order) << " tokens " << tokens;
-      EXPECT_EQ(got, run(tokens, 7, true));
-      expect_base_rows(*batch, tokens, s.hidden, got, run(tokens, 7, false));
-    }
-  }
-};
+}
 
 TEST(CudaLinears, ExpertsWithBothSeams) {
   Rng rng(3);
+  const auto run_case = [&](const Format& format, const ExpertShape& s, Activation activation,
+                            RowOrder order) {
+    ExpertCase c(rng, format, s, activation, order);
+    check(c);
+  };
   for (const Format* format : all_formats()) {
     for (const ExpertShape& s : kExperts) {
       if (!has_width(*format, s.inner) || !has_width(*format, s.hidden)) continue;
       for (RowOrder order : {RowOrder::kInterleavedGateUp, RowOrder::kStackedGateUp})
-        ExpertCase(rng, *format, s, Activation::kClampedSwiGlu, order).check();
-      ExpertCase(rng, *format, s, Activation::kSwiGlu, RowOrder::kStackedGateUp).check();
-      ExpertCase(rng, *format, s, Activation::kRelu2, RowOrder::kPlain).check();
+        run_case(*format, s, Activation::kClampedSwiGlu, order);
+      run_case(*format, s, Activation::kSwiGlu, RowOrder::kStackedGateUp);
+      run_case(*format, s, Activation::kRelu2, RowOrder::kPlain);
     }
   }
 }
@@ -463,9 +329,9 @@ TEST(CudaLinears, AdapterAlone) {
     std::fill(linear.codes.begin(), linear.codes.end(), std::byte{0});
     std::fill(linear.bias.begin(), linear.bias.end(), uint16_t{0});
   };
-  ExpertCase(rng, kFormatMxfp4, {4, 2, 128, 64}, Activation::kSwiGlu, RowOrder::kStackedGateUp,
-             clear)
-      .check();
+  ExpertCase experts(rng, kFormatMxfp4, {4, 2, 128, 64}, Activation::kSwiGlu,
+                     RowOrder::kStackedGateUp, clear);
+  check(experts);
   RandomLinear source(rng, kFormatFp8Block, Stage::kAttentionOut, 0, 200, 320, RowOrder::kPlain,
                       true);
   clear(source);

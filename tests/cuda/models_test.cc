@@ -62,6 +62,16 @@ TEST_P(GpuModel, AdaptersLeaveTheBaseAlone) {
 INSTANTIATE_TEST_SUITE_P(Trained, GpuModel, testing::ValuesIn(kTrained),
                          [](const auto& info) { return test_name(info.param); });
 
+// FP8 experts with activations in E4M3: the row that --activations 8bit chooses.
+TEST(GpuRounded, StaysNear) {
+  const Agreement agreement(trained(kTrained[1]));
+  const auto model = agreement.load(
+      {.kernels = "cuda", .moe = {.backend = "", .activations = ActivationPrecision::k8Bit}});
+  for (const std::string& group : model->info().moe_plan)
+    EXPECT_NE(group.find("on cuda-w8a8"), std::string::npos) << group;
+  agreement.expect_rounded_row_stays_near("cuda");
+}
+
 class GpuSeeded : public testing::TestWithParam<std::string> {};
 
 TEST_P(GpuSeeded, AgreesWithTransformers) {

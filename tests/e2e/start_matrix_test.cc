@@ -76,7 +76,7 @@ TEST_P(StartMatrix, D02_L04_AnswersOrIsRefusedInASentence) {
     if (!on) {
       EXPECT_EQ(off.error().message, on.error().message);
       const std::string reason =
-          backend == "cuda-w16" ? " runs on the cuda kernels alone" : " does not take";
+          backend.starts_with("cuda-") ? " runs on the cuda kernels alone" : " does not take";
       EXPECT_EQ(on.error().message.find("layers 0-5 (" + format.name + " experts): --moe-backend " +
                                         backend + reason),
                 0u)

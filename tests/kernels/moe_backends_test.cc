@@ -94,13 +94,14 @@ TEST(MoeBackends, NameIsHonouredOrRefusedInWords) {
   EXPECT_EQ(chosen(needs, "cpu-w8a8"), "--moe-backend cpu-w8a8 does not take mxfp4 weights");
   EXPECT_EQ(chosen(needs, "marlin"),
             "there is no --moe-backend 'marlin'; known are auto, cpu-w4a8, cpu-w8a8, "
-            "cpu-w8a8-int8, cpu-w16, cuda-w16, reference");
+            "cpu-w8a8-int8, cpu-w16, cuda-w8a8, cuda-w16, reference");
   needs.kernels = "reference";
   EXPECT_EQ(chosen(needs, "cpu-w16"),
             "--moe-backend cpu-w16 does not run on the reference kernels");
   EXPECT_EQ(chosen(needs, "cuda-w16"), "--moe-backend cuda-w16 runs on the cuda kernels alone");
   needs.kernels = "cuda";
   EXPECT_EQ(chosen(needs, "cpu-w16"), "--moe-backend cpu-w16 computes on the CPU");
+  EXPECT_EQ(chosen(needs, "cuda-w8a8"), "--moe-backend cuda-w8a8 does not take mxfp4 weights");
   needs.kernels = "avx2";
   needs.activations = ActivationPrecision::kBF16;
   EXPECT_EQ(chosen(needs, "cpu-w4a8"),
@@ -109,6 +110,30 @@ TEST(MoeBackends, NameIsHonouredOrRefusedInWords) {
   EXPECT_EQ(chosen(needs, "cpu-w16"),
             "--moe-backend cpu-w16 leaves activations unquantized, and --activations 8bit asks for "
             "8-bit ones");
+}
+
+// On a GPU as on the CPU: 8-bit activations where they are asked for, or by name.
+TEST(MoeBackends, GpuRoundsActivationsWhenAsked) {
+  MoeNeeds needs = needs_of(kFormatFp8Block, "cuda");
+  EXPECT_EQ(chosen(needs), "cuda-w16");
+  EXPECT_EQ(chosen(needs, "cuda-w8a8"), "cuda-w8a8");
+  const auto choice = choose_moe_backend(needs, "");
+  for (const MoeVerdict& verdict : choice->verdicts) {
+    if (verdict.backend->name != "cuda-w8a8") continue;
+    EXPECT_EQ(verdict.reason, "rounds activations to E4M3: by --activations 8bit or by name only");
+  }
+  needs.activations = ActivationPrecision::kBF16;
+  EXPECT_EQ(chosen(needs), "cuda-w16");
+  EXPECT_EQ(
+      chosen(needs, "cuda-w8a8"),
+      "--moe-backend cuda-w8a8 rounds activations to E4M3, and --activations bf16 forbids it");
+  needs.activations = ActivationPrecision::k8Bit;
+  EXPECT_EQ(chosen(needs), "cuda-w8a8");
+  needs.gated = false;
+  needs.activation = Activation::kRelu2;
+  EXPECT_EQ(chosen(needs), "cuda-w8a8");
+  needs.down = &kFormatBF16;
+  EXPECT_EQ(chosen(needs), "cuda-w16");
 }
 
 // Layers whose two linears differ: a row must take both.

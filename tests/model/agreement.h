@@ -35,6 +35,7 @@ class Agreement {
   // The same with activations rounded to 8 bits inside the experts, the adapters reading what they
   // were before.
   void expect_rounded_activations_stay_near() const;
+  void expect_rounded_row_stays_near(const std::string& row) const;
   // Alone, in the batch of all, in chunks and token by token.
   void expect_same_bits(const std::string& kernels) const;
 

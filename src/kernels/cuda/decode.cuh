@@ -38,18 +38,23 @@ struct Fragment {
 #pragma unroll
     for (int i = 0; i < code_pieces(C); ++i)
       piece[i] = *reinterpret_cast<const uint4*>(record + i * 512 + lane * 16);
-    if constexpr (tile_scale_bytes(C) > 0) {
-      const int place = C == Codec::kNvfp4 ? lane : lane / 2;
-      scales = reinterpret_cast<const uint16_t*>(record + code_pieces(C) * 512)[place];
+    const uint8_t* from = record + code_pieces(C) * 512;
+    if constexpr (C == Codec::kMxfp8Codes) {
+      scales = reinterpret_cast<const uint32_t*>(from)[lane / 4];
+    } else if constexpr (tile_scale_bytes(C) > 0) {
+      scales = reinterpret_cast<const uint16_t*>(from)[C == Codec::kNvfp4 ? lane : lane / 2];
     }
   }
 
   __device__ void load(const uint8_t* record, int lane) {
 #pragma unroll
     for (int i = 0; i < code_pieces(C); ++i) piece[i] = load_once(record + i * 512 + lane * 16);
-    if constexpr (tile_scale_bytes(C) > 0) {
-      const int place = C == Codec::kNvfp4 ? lane : lane / 2;
-      scales = __ldg(reinterpret_cast<const uint16_t*>(record + code_pieces(C) * 512) + place);
+    const uint8_t* from = record + code_pieces(C) * 512;
+    if constexpr (C == Codec::kMxfp8Codes) {
+      scales = __ldg(reinterpret_cast<const uint32_t*>(from) + lane / 4);
+    } else if constexpr (tile_scale_bytes(C) > 0) {
+      scales =
+          __ldg(reinterpret_cast<const uint16_t*>(from) + (C == Codec::kNvfp4 ? lane : lane / 2));
     }
   }
 };
@@ -67,6 +72,11 @@ __device__ inline uint32_t scale_factor(uint32_t byte) {
   if constexpr (C == Codec::kNvfp4) bits = (byte << 4) + (kNvfp4Field << 7);
   if constexpr (C == Codec::kFp8 || C == Codec::kFp8Block) bits = kTopE4m3 << 7;
   return bits | bits << 16;
+}
+
+// Bytes 1 and 3 of a word of E4M3 codes as two bfloat16 numbers: 2^-120 of their values.
+__device__ inline uint32_t e4m3_bits(uint32_t w) {
+  return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
 }
 
 // The A fragment of product i of a record, i < 4.
@@ -100,9 +110,8 @@ __device__ inline void decode(const Fragment<C>& f, int i, uint32_t (&a)[4]) {
       for (int h = 0; h < 2; ++h) {
         const uint4& p = f.piece[h];
         const uint32_t w = i == 0 ? p.x : i == 1 ? p.y : i == 2 ? p.z : p.w;
-        const uint32_t v = w << 8;
-        first[h] = (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
-        second[h] = (v & 0x80008000u) | ((v >> 4) & 0x07f007f0u);
+        first[h] = e4m3_bits(w);
+        second[h] = e4m3_bits(w << 8);
       }
     }
     a[0] = times(first[0], upper);
@@ -124,6 +133,66 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 __device__ inline uint32_t operand(const uint4 (&x)[2], int i, int which) {
   const uint4& v = x[i / 2];
   return i % 2 ? (which ? v.w : v.z) : (which ? v.y : v.x);
+}
+
+// c += a b in E4M3: c [16 rows, 8 columns], a [16, 32], b [32, 8]. Before compute capability 8.9
+// there is no such instruction, and both are decoded: products are exact either way.
+__device__ inline void multiply_codes(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                      uint32_t b1) {
+#if __CUDA_ARCH__ >= 890
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  const auto decoded = [](uint32_t word, int second) {
+    return times(e4m3_bits(word << 8 * second), scale_factor<Codec::kFp8>(0));
+  };
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t upper = a[2 * i], lower = a[2 * i + 1], b = i ? b1 : b0;
+    const uint32_t four[4] = {decoded(upper, 0), decoded(lower, 0), decoded(upper, 1),
+                              decoded(lower, 1)};
+    multiply(c, four, decoded(b, 0), decoded(b, 1));
+  }
+#endif
+}
+
+// Groups of a record's channels, where it meets codes.
+constexpr int groups_of_record(Codec codec) { return codec == Codec::kMxfp8Codes ? 2 : 1; }
+
+// acc += one tile times 64 channels of eight rows: sums of a group times the scales of both.
+// `block_scale` is that of the lane's two rows of the tile, `x_scale` that of its two columns.
+template <Codec C>
+__device__ inline void add_record(float (&acc)[4], const Fragment<C>& w, const uint4& x,
+                                  const float (&block_scale)[2],
+                                  const float2 (&x_scale)[groups_of_record(C)]) {
+  const auto add = [&](const float(&part)[4], int group) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float xs = c % 2 ? x_scale[group].y : x_scale[group].x;
+      if constexpr (C == Codec::kFp8Codes) {
+        acc[c] += part[c];
+      } else if constexpr (C == Codec::kFp8BlockCodes) {
+        acc[c] += part[c] * (block_scale[c / 2] * xs);
+      } else {
+        const int exponent = static_cast<int>(w.scales >> (16 * group + 8 * (c / 2)) & 0xff);
+        const int field = max(exponent - (kTopE4m3 - 127), 0);  // below: nothing beside the largest
+        acc[c] += part[c] * (__uint_as_float(static_cast<uint32_t>(field) << 23) * xs);
+      }
+    }
+  };
+  float part[4] = {};
+  multiply_codes(part, {w.piece[0].x, w.piece[1].x, w.piece[0].y, w.piece[1].y}, x.x, x.y);
+  if constexpr (groups_of_record(C) == 2) {
+    add(part, 0);
+    float second[4] = {};
+    multiply_codes(second, {w.piece[0].z, w.piece[1].z, w.piece[0].w, w.piece[1].w}, x.z, x.w);
+    add(second, 1);
+  } else {
+    multiply_codes(part, {w.piece[0].z, w.piece[1].z, w.piece[0].w, w.piece[1].w}, x.z, x.w);
+    add(part, 0);
+  }
 }
 
 }  // namespace lk::cuda

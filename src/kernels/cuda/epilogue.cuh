@@ -1,6 +1,8 @@
 // What the two product kernels share: entries, and what becomes of a finished pair of sums.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/product.h"
 
 namespace lk::cuda {
@@ -13,6 +15,22 @@ __device__ inline int token_of(const Operand& o, int entry) {
 }
 __device__ inline int64_t x_row(const Operand& o, int entry) {
   return o.row_token ? o.row_token[entry] : entry / o.x_divisor;
+}
+
+// Row 0 of what weights meet.
+template <Codec C>
+__device__ inline auto rows_for(const Operand& o) {
+  if constexpr (meets_codes(C)) {
+    return o.codes;
+  } else {
+    return o.x;
+  }
+}
+// What scales a whole row of x.
+template <Codec C>
+__device__ inline float times_row_scale(const Operand& o, int entry, float v) {
+  if constexpr (C == Codec::kFp8Codes) v *= o.scales[x_row(o, entry) * o.row_scales];
+  return v;
 }
 
 // The pair of an entry's adapter for one expert; null where there is none.
@@ -55,15 +73,20 @@ __device__ inline float expand(const DevicePair& pair, int row, const float* z) 
 
 __device__ inline float activated(const Epilogue& e, float gate, float up) {
   if (e.activation == Activation::kSwiGlu) return up * gate / (1.0f + expf(-gate));
-  gate = fminf(gate, e.limit);
-  up = fminf(fmaxf(up, -e.limit), e.limit);
+  // Comparisons, not fminf: what is no number stays none.
+  gate = gate > e.limit ? e.limit : gate;
+  up = up > e.limit ? e.limit : up < -e.limit ? -e.limit : up;
   return (up + 1.0f) * gate / (1.0f + expf(-e.alpha * gate));
 }
 __device__ inline float relu2(float v) {
-  v = fmaxf(v, 0.0f);
+  v = v < 0 ? 0.0f : v;
   return v * v;
 }
 
+__device__ inline void put(__nv_bfloat16* to, float v) { *to = __float2bfloat16(v); }
+__device__ inline void put(float* to, float v) { *to = v; }
+
+template <typename Mid>
 __device__ inline void store(const Epilogue& e, int entry, int row, float v) {
   float* out = e.out + entry * e.stride + row;
   switch (e.target) {
@@ -80,22 +103,24 @@ __device__ inline void store(const Epilogue& e, int entry, int row, float v) {
       *out = e.factor[entry] * v;
       break;
     case Target::kActivate:
-      e.mid[entry * e.stride + row] = __float2bfloat16(relu2(v));
+      put(static_cast<Mid*>(e.mid) + entry * e.stride + row, relu2(v));
       break;
   }
 }
 
 // Rows r and r + 8 (r < 8) of a tile for one entry, complete.
+template <Codec C>
 __device__ inline void finish(const Product& p, int tile, int r, int entry, float upper,
                               float lower) {
+  using Mid = std::conditional_t<meets_codes(C), float, __nv_bfloat16>;
   const Matrix& m = p.matrix;
   const Epilogue& e = p.epilogue;
   if (m.gated && e.target == Target::kActivate) {
-    e.mid[entry * e.stride + tile * 8 + r] = __float2bfloat16(activated(e, upper, lower));
+    put(static_cast<Mid*>(e.mid) + entry * e.stride + tile * 8 + r, activated(e, upper, lower));
     return;
   }
-  if (row_exists(m, tile, r)) store(e, entry, spec_row(m, tile, r), upper);
-  if (row_exists(m, tile, r + 8)) store(e, entry, spec_row(m, tile, r + 8), lower);
+  if (row_exists(m, tile, r)) store<Mid>(e, entry, spec_row(m, tile, r), upper);
+  if (row_exists(m, tile, r + 8)) store<Mid>(e, entry, spec_row(m, tile, r + 8), lower);
 }
 
 }  // namespace lk::cuda

@@ -17,16 +17,21 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Codec codec_of(const Format& format) {
+Codec codec_of(const Format& format, const ProductForm& form) {
+  const bool codes = form.activations == ActivationForm::kE4M3;
+  LK_CHECK(codes || form.activations == ActivationForm::kUnquantized);
+  LK_CHECK(!form.int8_weights && !form.plain_loops);
   const bool by_group = format.scale != ScaleCodec::kNone && format.group_cols > 0;
+  LK_CHECK(!codes || format.element == Element::kE4M3);
   switch (format.element) {
     case Element::kE2M1:
       LK_CHECK(by_group && format.group_cols == (format.scale == ScaleCodec::kE8M0 ? 32 : 16));
       return format.scale == ScaleCodec::kE8M0 ? Codec::kMxfp4 : Codec::kNvfp4;
     case Element::kE4M3:
-      if (!by_group) return Codec::kFp8;
+      if (!by_group) return codes ? Codec::kFp8Codes : Codec::kFp8;
       LK_CHECK(format.group_cols == (format.scale == ScaleCodec::kE8M0 ? 32 : kScaleBlock));
-      return format.scale == ScaleCodec::kE8M0 ? Codec::kMxfp8 : Codec::kFp8Block;
+      if (format.scale == ScaleCodec::kE8M0) return codes ? Codec::kMxfp8Codes : Codec::kMxfp8;
+      return codes ? Codec::kFp8BlockCodes : Codec::kFp8Block;
     default:
       return Codec::kBf16;
   }
@@ -61,7 +66,7 @@ class Packer {
     const Matrix& m = weights.matrix;
     factor_.assign(weights.experts * int64_t{m.row_tiles} * kTileRows, 0.0f);
     bias_.assign(factor_.size(), 0.0f);
-    if (weights.codec == Codec::kFp8Block) block_.assign(factor_.size() * m.k_blocks, 0.0f);
+    if (has_blocks(weights.codec)) block_.assign(factor_.size() * m.k_blocks, 0.0f);
   }
 
   size_t tile_row_bytes() const {
@@ -107,7 +112,7 @@ class Packer {
       const int64_t at = tile * kTileRows + r;
       factor_[at] = row_factor(stored, row.row);
       bias_[at] = stored_bias(linear_, expert, logical);
-      if (weights_.codec == Codec::kFp8Block) {
+      if (has_blocks(weights_.codec)) {
         const int64_t base = row.row / format.group_rows * row_scales(format, stored.cols);
         for (int b = 0; b < row_scales(format, stored.cols); ++b) {
           block_[(tile * m.k_blocks + b) * kTileRows + r] =
@@ -149,7 +154,7 @@ class Packer {
 
   float row_factor(const StoredMatrix& m, int64_t row) const {
     const Format& format = *linear_.format;
-    if (weights_.codec == Codec::kFp8Block) return 1.0f;
+    if (has_blocks(weights_.codec)) return 1.0f;
     float factor = tensor_factor(format, m);
     if (format.scale == ScaleCodec::kFloat && format.group_cols == 0)
       factor *= decode_scale(format, m, format.group_rows == 0 ? 0 : row / format.group_rows);
@@ -278,13 +283,14 @@ std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& li
     if (drop) drop_all(linear);
     return weights;
   }
-  weights->codec = codec_of(*linear.format);
+  weights->codec = codec_of(*linear.format, form);
   if (weights->codec == Codec::kBf16 && is_dense(spec.stage)) {
     LK_CHECK(weights->experts == 1 && spec.row_order == RowOrder::kPlain);
     LK_CHECK(linear.format->scale == ScaleCodec::kNone);
     LK_CHECK(linear.format->tensor_scale == TensorScale::kNone);
     weights->codec = Codec::kBf16Rows;
   }
+  LK_CHECK(!meets_codes(weights->codec) || spec.experts > 0);  // run_experts makes codes, alone
   Matrix& m = weights->matrix;
   m.gated = spec.row_order != RowOrder::kPlain;
   m.interleaved = spec.row_order == RowOrder::kInterleavedGateUp;
@@ -306,14 +312,19 @@ std::unique_ptr<Weights> pack_weights(CudaDevice& device, const StoredLinear& li
                 packer.pack(piece, static_cast<int64_t>(offset / granule));
               });
   const size_t rows = packer.factor_.size();
-  weights->rows = DeviceBuffer(device, 2 * rows * sizeof(float), MemoryUse::kWeights);
+  std::vector<float> all = std::move(packer.factor_);
+  all.insert(all.end(), packer.bias_.begin(), packer.bias_.end());
+  if (meets_codes(weights->codec) && scale_of_codes(weights->codec).group == 0) {
+    for (int e = 0; e < weights->experts; ++e) all.push_back(input_scale(linear, e));
+  }
+  weights->rows = DeviceBuffer(device, all.size() * sizeof(float), MemoryUse::kWeights);
   m.factor = weights->rows.as<float>();
   m.bias = m.factor + rows;
   weights->biased = std::any_of(packer.bias_.begin(), packer.bias_.end(),
                                 [](float bias) { return bias != 0.0f; });
-  std::vector<float> both = std::move(packer.factor_);
-  both.insert(both.end(), packer.bias_.begin(), packer.bias_.end());
-  put(device, weights->rows.data(), both.data(), both.size() * sizeof(float));
+  if (std::any_of(all.begin() + 2 * rows, all.end(), [](float scale) { return scale > 0; }))
+    m.input_scale = m.bias + rows;
+  put(device, weights->rows.data(), all.data(), all.size() * sizeof(float));
   if (!packer.block_.empty()) {
     weights->blocks =
         DeviceBuffer(device, packer.block_.size() * sizeof(float), MemoryUse::kWeights);

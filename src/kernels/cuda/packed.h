@@ -1,11 +1,12 @@
 // Weights and adapters as the GPU's products read them. A matrix is cut into tiles of 16 rows by 64
-// channels, one record each; a row of tiles is a run of records (but for kBf16Rows). Lane l of a
-// warp owns rows l / 4 and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes
-// are the A fragments of four mma.m16n8k16, whose contraction may run over the channels in any
-// order that both operands share. A record holds pieces of 16 bytes a lane, then the tile's scales,
-// 2 bytes a lane (row l / 4, then row l / 4 + 8). What scales a whole row is one float32 factor.
-// Gated linears have the gates of 8 units in the upper half of a tile and their ups in the lower
-// one. Immutable.
+// channels, one record each; a row of tiles is a run of records (but for kBf16Rows). Lane l of a warp owns rows l / 4
+// and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes are the A fragments
+// of four mma.m16n8k16, whose contraction may run over the channels in any order that both operands
+// share. A record holds pieces of 16 bytes a lane, then the tile's scales, 2 bytes a lane (row l /
+// 4, then row l / 4 + 8). Where E4M3 meets E4M3 a record is two mma.m16n8k32, and a lane's channels
+// are 8 from (l % 4) * 8 on and 8 from there + 32, so that a product stays within 32. What scales a
+// whole row is one float32 factor. Gated linears have the gates of 8 units in the upper half of a
+// tile and their ups in the lower one. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,36 @@ enum class Codec : uint8_t {
   kFp8,       // E4M3, scaled by rows only
   kMxfp8,     // E4M3, E8M0 scales of 32 channels
   kFp8Block,  // E4M3, float32 scales of 128 channels
+  // The same three for activations in E4M3.
+  kFp8Codes,
+  kMxfp8Codes,
+  kFp8BlockCodes,
 };
 constexpr bool is_bf16(Codec codec) { return codec == Codec::kBf16 || codec == Codec::kBf16Rows; }
+constexpr bool meets_codes(Codec codec) { return codec >= Codec::kFp8Codes; }
+constexpr bool has_blocks(Codec codec) {
+  return codec == Codec::kFp8Block || codec == Codec::kFp8BlockCodes;
+}
+constexpr bool has_e8m0_bytes(Codec codec) {
+  return codec == Codec::kMxfp8 || codec == Codec::kMxfp8Codes;
+}
 constexpr int code_pieces(Codec codec) {
   return is_bf16(codec) ? 4 : codec == Codec::kMxfp4 || codec == Codec::kNvfp4 ? 1 : 2;
 }
 constexpr int tile_scale_bytes(Codec codec) {
-  return codec == Codec::kMxfp4 || codec == Codec::kMxfp8 ? 32 : codec == Codec::kNvfp4 ? 64 : 0;
+  return codec == Codec::kMxfp4 || has_e8m0_bytes(codec) ? 32 : codec == Codec::kNvfp4 ? 64 : 0;
 }
 constexpr int record_bytes(Codec codec) {
   return code_pieces(codec) * 512 + tile_scale_bytes(codec);
+}
+// How activations are scaled that these codes meet.
+constexpr ActivationScale scale_of_codes(Codec codec) {
+  if (codec == Codec::kMxfp8Codes) return {.group = 32, .power_of_two = true};
+  return {.group = codec == Codec::kFp8BlockCodes ? kScaleBlock : 0};
+}
+// Where such activations keep the 8 channels from `channel` on, in a row of tiles.
+constexpr int place_of_codes(int channel) {
+  return channel / kTileCols * kTileCols + channel / 8 % 4 * 16 + channel / 32 % 2 * 8;
 }
 
 // Bfloat16 exponents of scales. A code's bits, moved to the low end of a bfloat16's exponent, stand
@@ -54,7 +75,9 @@ struct Matrix {
   const uint8_t* records = nullptr;    // [experts][row_tiles][k_tiles] records, or rows
   const float* factor = nullptr;       // [experts][row_tiles * 16]
   const float* bias = nullptr;         // [experts][row_tiles * 16]
-  const float* block_scale = nullptr;  // [experts][row_tiles][k_blocks][16]; kFp8Block only
+  const float* block_scale = nullptr;  // [experts][row_tiles][k_blocks][16]; where there are blocks
+  // [experts] of activations in E4M3 that are scaled by rows, 0: by their largest; null: all 0.
+  const float* input_scale = nullptr;
   int row_tiles = 0, k_tiles = 0, k_blocks = 0;
   // 2: a row of tiles stands there twice, for rows of x that are two: bfloat16, and what that
   // leaves of float32. Routers are so: the choice of experts hangs on their last bits.

@@ -31,6 +31,11 @@ struct Operand {
                           // entry / x_divisor
   int token_divisor = 1;  // token of an entry: entry / token_divisor, or
   const int32_t* row_token = nullptr;  // row_token[entry]
+  // In place of x where weights meet codes. LoRA reads `full`, the products the codes.
+  const float* full = nullptr;     // [rows, stride], the first `in` of a row
+  const uint8_t* codes = nullptr;  // E4M3 [rows, stride], placed as place_of_codes says
+  const float* scales = nullptr;   // [rows, row_scales] of the codes
+  int row_scales = 0;
 };
 
 // The adapters' part: z = A x by entry, where any adapter touches the linear.
@@ -46,14 +51,14 @@ enum class Target : uint8_t {
   kAdd,       // out[entry] += v
   kGatedAdd,  // out[entry] += sigmoid(factor[entry]) v
   kWeighted,  // out[entry] = factor[entry] v
-  kActivate,  // mid[entry] = activation(v)
+  kActivate,  // mid[entry] = activation(v), float32 where weights meet codes
 };
 struct Epilogue {
   Target target = Target::kStore;
   float* out = nullptr;
   int64_t stride = 0;  // of out or mid
   const float* factor = nullptr;
-  __nv_bfloat16* mid = nullptr;
+  void* mid = nullptr;
   Activation activation = Activation::kSwiGlu;
   float alpha = 0, limit = 0;
 };
@@ -95,5 +100,24 @@ struct Prepare {
 void run_convert(Context& context, const Prepare& prepare);
 WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
                      const Prepare& prepare);
+
+// Makes E4M3 rows of x, as reference::quantize_activations has it: scale = max |x| / 448 of a group
+// (or the power of two, or a fixed one), code = x / scale rounded to E4M3, ties to even. A group
+// with a value that is no finite number gets the scale NaN.
+struct Quantize {
+  const float* x = nullptr;  // [.., stride], the first `in` of a row
+  int64_t stride = 0;
+  int in = 0;
+  uint8_t* codes = nullptr;  // [rows, width], placed as place_of_codes says, zeros behind `in`
+  float* scales = nullptr;   // [rows, row_scales]
+  int rows = 0, width = 0, row_scales = 1;
+  ActivationScale rule;             // groups of 32 or 128 channels, or the whole row
+  int divisor = 1;                  // row of x: row / divisor
+  const int32_t* expert = nullptr;  // [rows]; a row whose expert is negative is left alone
+  const float* fixed = nullptr;     // [experts] scales of whole rows; 0: by the row's largest
+};
+void run_quantize(Context& context, const Quantize& quantize);
+WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
+                     const Quantize& quantize);
 
 }  // namespace lk::cuda

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
   const int tile0 = blockIdx.x * MT;
   // Scales of 128 channels belong to whole pairs of records.
-  constexpr int kUnit = C == Codec::kFp8Block ? 2 : 1;
+  constexpr int kUnit = has_blocks(C) ? 2 : 1;
   // Records: each warp a run of them. Rows: warps take turns, so that a block reads 1 KiB of a row.
   constexpr bool kRows = C == Codec::kBf16Rows;
   constexpr int kStep = kRows ? kWarps : 1;
@@ -80,12 +80,13 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
       pairs[c] = pair_of(p.adapters, token_of(p.operand, entries[c]), expert);
     }
     float acc[MT][NT][4] = {};
-    const __nv_bfloat16* x[NT];
+    decltype(rows_for<C>(p.operand)) x[NT];
+    const float* x_scales[NT];  // of codes, by groups
 #pragma unroll
     for (int n = 0; n < NT; ++n) {
-      const int index = first + min(n * 8 + g, count - 1);
-      x[n] =
-          p.operand.x + x_row(p.operand, entry_at(p.map, index)) * p.operand.stride + j * kLaneAt;
+      const int64_t row = x_row(p.operand, entry_at(p.map, first + min(n * 8 + g, count - 1)));
+      x[n] = rows_for<C>(p.operand) + row * p.operand.stride + j * kLaneAt;
+      x_scales[n] = p.operand.scales + row * p.operand.row_scales;
     }
     for (int k0 = k_first; k0 < k_end; k0 += kDeep * kStep) {
 #pragma unroll
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
         const int k = k0 + d * kStep;
         if (k >= k_end) break;
         float block_scale[MT][2];
-        if constexpr (C == Codec::kFp8Block) {
+        if constexpr (has_blocks(C)) {
 #pragma unroll
           for (int t = 0; t < MT; ++t) {
             const int tile = min(tile0 + t, m.row_tiles - 1);
@@ -105,27 +106,46 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
           }
         }
         uint4 v[NT][2];
+        constexpr int kGroups = groups_of_record(C);
+        float2 scale[NT][kGroups];
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
           if (n * 8 < count) {
             const auto* from = reinterpret_cast<const uint4*>(x[n] + k * kTileCols);
             v[n][0] = from[0];
-            v[n][1] = from[kSecondPiece / 8];
+            if constexpr (!meets_codes(C)) v[n][1] = from[kSecondPiece / 8];
+            if constexpr (C == Codec::kFp8BlockCodes || C == Codec::kMxfp8Codes) {
+#pragma unroll
+              for (int h = 0; h < kGroups; ++h) {
+                // Of column g; the lane's sums are those of columns 2 j and 2 j + 1.
+                const float own = x_scales[n][kGroups == 2 ? 2 * k + h : k / 2];
+                scale[n][h] = {__shfl_sync(0xffffffffu, own, 8 * j),
+                               __shfl_sync(0xffffffffu, own, 8 * j + 4)};
+              }
+            }
           }
         }
 #pragma unroll
         for (int t = 0; t < MT; ++t) {
           float part[C == Codec::kFp8Block ? NT : 1][4] = {};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            uint32_t a[4];
-            decode<C>(w[d][t], i, a);
+          if constexpr (meets_codes(C)) {
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
-              if (n * 8 >= count) continue;
-              float(&c)[4] =
-                  C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)] : acc[t][n];
-              multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
+              if (n * 8 < count)
+                add_record<C>(acc[t][n], w[d][t], v[n][0], block_scale[t], scale[n]);
+            }
+          } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              uint32_t a[4];
+              decode<C>(w[d][t], i, a);
+#pragma unroll
+              for (int n = 0; n < NT; ++n) {
+                if (n * 8 >= count) continue;
+                float(&c)[4] =
+                    C == Codec::kFp8Block ? part[n % (C == Codec::kFp8Block ? NT : 1)] : acc[t][n];
+                multiply(c, a, operand(v[n], i, 0), operand(v[n], i, 1));
+              }
             }
           }
           if (k + kDeep * kStep < k_end) load(w[d][t], t, k + kDeep * kStep);
@@ -164,15 +184,15 @@ __global__ void __launch_bounds__(kWarps * 32, NT == 1   ? 4
           upper += sums[w][(t * 8 + column) * kColumnStride + r];
           lower += sums[w][(t * 8 + column) * kColumnStride + r + 8];
         }
-        upper = upper * factors[0] + biases[0];
-        lower = lower * factors[1] + biases[1];
         const int entry = entries[n * 8 + column], tile = tile0 + t;
+        upper = times_row_scale<C>(p.operand, entry, upper) * factors[0] + biases[0];
+        lower = times_row_scale<C>(p.operand, entry, lower) * factors[1] + biases[1];
         if (const DevicePair* pair = pairs[n * 8 + column]) {
           const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
           if (row_exists(m, tile, r)) upper += expand(*pair, spec_row(m, tile, r), z);
           if (row_exists(m, tile, r + 8)) lower += expand(*pair, spec_row(m, tile, r + 8), z);
         }
-        finish(p, tile, r, entry, upper, lower);
+        finish<C>(p, tile, r, entry, upper, lower);
       }
       __syncthreads();
     }
@@ -194,9 +214,9 @@ void launch_for(Context& context, const Product& p, int average) {
     launch<C, 1, 1>(context, p);
   } else if (rows <= 16) {
     launch<C, 2, 2>(context, p);
-  } else if (rows <= 32) {
+  } else if (meets_codes(C) || rows <= 32) {  // of experts, no more rows come here
     launch<C, 2, 4>(context, p);
-  } else {
+  } else if constexpr (!meets_codes(C)) {
     launch<C, 2, 8>(context, p);
   }
 }
@@ -219,6 +239,12 @@ void run_small_product(Context& context, Codec codec, const Product& p, int aver
       return launch_for<Codec::kMxfp8>(context, p, average);
     case Codec::kFp8Block:
       return launch_for<Codec::kFp8Block>(context, p, average);
+    case Codec::kFp8Codes:
+      return launch_for<Codec::kFp8Codes>(context, p, average);
+    case Codec::kMxfp8Codes:
+      return launch_for<Codec::kMxfp8Codes>(context, p, average);
+    case Codec::kFp8BlockCodes:
+      return launch_for<Codec::kFp8BlockCodes>(context, p, average);
   }
 }
 

@@ -55,6 +55,9 @@ inline void place_codes(Codec codec, const uint8_t* codes, int k_tiles, int r, u
                                 kE2m1Bits[2][codes[2]] | kE2m1Bits[3][codes[3]];
           std::memcpy(to + half * 8 + w * 4, &word, 4);
         }
+      } else if (meets_codes(codec)) {
+        std::memcpy(to + half * 512, codes + j * 8, 8);
+        std::memcpy(to + half * 512 + 8, codes + j * 8 + 32, 8);
       } else if (pieces == 2) {
         // The first two channels of four in the upper bytes of the halves.
         for (int w = 0; w < 4; ++w, codes += 4) {
@@ -68,6 +71,7 @@ inline void place_codes(Codec codec, const uint8_t* codes, int k_tiles, int r, u
         codes += 32;
       }
     }
+    if (meets_codes(codec)) codes += kTileCols;
   }
 }
 

@@ -19,14 +19,26 @@ constexpr int kColumnsOfWarp = kProductTile / 2;
 constexpr int kGroups = kColumnsOfWarp / 8;
 constexpr int kTilesOfBlock = kRowWarps * kTilesOfWarp;
 constexpr int kStages = 3;
-// Bytes of a row of x in shared memory: 16 more than its 64 channels, so that the two rows which
-// eight lanes read 16 bytes of lie in different banks.
-constexpr int kRowBytes = kTileCols * 2 + 16;
+// Of a lane's 16 channels of x.
 template <Codec C>
-constexpr int kStageBytes = kProductTile* kRowBytes + kTilesOfBlock* record_bytes(C);
+constexpr int kLaneBytes = meets_codes(C) ? 16 : 32;
+// Of a row of x in shared memory, so that the two rows which eight lanes read 16 bytes of lie in
+// different banks: 16 more than its 64 channels, but for codes, of which two rows fill all banks.
+template <Codec C>
+constexpr int kRowBytes = meets_codes(C) ? kTileCols : kTileCols * 2 + 16;
+// Scales of all rows for one group of codes, one group after the other.
+template <Codec C>
+constexpr bool kScaled = C == Codec::kFp8BlockCodes || C == Codec::kMxfp8Codes;
+template <Codec C>
+constexpr int kRecordsAt = kProductTile* kRowBytes<C>;
+template <Codec C>
+constexpr int kScalesAt = kRecordsAt<C> + kTilesOfBlock* record_bytes(C);
+template <Codec C>
+constexpr int kStageBytes = kScalesAt<C> +
+                            (kScaled<C> ? kProductTile * groups_of_record(C) * 4 : 0);
 
 template <Codec C>
-__global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
+__global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block || meets_codes(C) ? 1 : 2)
     tile_product(const Product p) {
   extern __shared__ __align__(16) uint8_t stages[];
   const Matrix& m = p.matrix;
@@ -52,19 +64,29 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
 
   // Each thread copies half a row of x a step.
   const int copied = threadIdx.x / 2, half = threadIdx.x % 2;
-  const __nv_bfloat16* source =
-      p.operand.x + half * 32 +
-      x_row(p.operand, entry_at(p.map, first + min(copied, count - 1))) * p.operand.stride;
-  uint8_t* const place = stages + copied * kRowBytes + half * 64;
+  constexpr int kHalf = 2 * kLaneBytes<C>;
+  const int64_t copied_row = x_row(p.operand, entry_at(p.map, first + min(copied, count - 1)));
+  const auto* const source = rows_for<C>(p.operand) + copied_row * p.operand.stride + half * 32;
+  const float* const x_scales = p.operand.scales + copied_row * p.operand.row_scales;
+  uint8_t* const place = stages + copied * kRowBytes<C> + half * kHalf;
+  uint8_t* const scale_place = stages + kScalesAt<C> + (half * kProductTile + copied) * 4;
   const auto fetch = [&](int k) {
     if (k < m.k_tiles && copied < count) {
       uint8_t* to = place + k % kStages * kStageBytes<C>;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        __pipeline_memcpy_async(to + i * 16, source + k * kTileCols + i * 8, 16);
+      for (int i = 0; i < kHalf / 16; ++i)
+        __pipeline_memcpy_async(to + i * 16, source + k * kTileCols + i * (16 / sizeof(*source)),
+                                16);
+      if constexpr (kScaled<C>) {
+        constexpr int kGroups = groups_of_record(C);
+        if (half < kGroups) {
+          __pipeline_memcpy_async(scale_place + k % kStages * kStageBytes<C>,
+                                  x_scales + (kGroups == 2 ? 2 * k + half : k / 2), 4);
+        }
+      }
     }
     if (k < m.k_tiles) {
-      uint8_t* to = stages + k % kStages * kStageBytes<C> + kProductTile * kRowBytes;
+      uint8_t* to = stages + k % kStages * kStageBytes<C> + kRecordsAt<C>;
 #pragma unroll
       for (int i = 0; i < (kPieces + kThreads - 1) / kThreads; ++i) {
         const int piece = threadIdx.x + i * kThreads;
@@ -88,8 +110,10 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
   // Rows that no entry fills are read by the products of their group of eight.
   for (int s = 0; s < kStages; ++s) {
     if (copied >= count) {
-      for (int i = 0; i < 4; ++i)
+      for (int i = 0; i < kHalf / 16; ++i)
         *reinterpret_cast<uint4*>(place + s * kStageBytes<C> + i * 16) = uint4{0, 0, 0, 0};
+      if (kScaled<C> && half < groups_of_record(C))
+        *reinterpret_cast<float*>(scale_place + s * kStageBytes<C>) = 0.0f;
     }
   }
 
@@ -105,11 +129,10 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
     Fragment<C> w[kTilesOfWarp];
 #pragma unroll
     for (int t = 0; t < kTilesOfWarp; ++t) {
-      w[t].take(stage + kProductTile * kRowBytes + (warp % kRowWarps * kTilesOfWarp + t) * kRecord,
-                lane);
+      w[t].take(stage + kRecordsAt<C> + (warp % kRowWarps * kTilesOfWarp + t) * kRecord, lane);
     }
     float block_scale[kTilesOfWarp][2];
-    if constexpr (C == Codec::kFp8Block) {
+    if constexpr (has_blocks(C)) {
 #pragma unroll
       for (int t = 0; t < kTilesOfWarp; ++t) {
         const int tile = min(tile0 + t, m.row_tiles - 1);
@@ -120,8 +143,24 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
         block_scale[t][1] = scales[g + 8];
       }
     }
-    const uint8_t* x = stage + (column0 + g) * kRowBytes + j * 32;
-    if constexpr (C == Codec::kFp8Block) {
+    const uint8_t* x = stage + (column0 + g) * kRowBytes<C> + j * kLaneBytes<C>;
+    if constexpr (meets_codes(C)) {
+      const float* scales = reinterpret_cast<const float*>(stage + kScalesAt<C>) + column0 + 2 * j;
+#pragma unroll
+      for (int n = 0; n < kGroups; ++n) {
+        if (n * 8 >= columns) break;
+        const uint4 v = *reinterpret_cast<const uint4*>(x + n * 8 * kRowBytes<C>);
+        float2 scale[groups_of_record(C)];
+        if constexpr (kScaled<C>) {
+#pragma unroll
+          for (int h = 0; h < groups_of_record(C); ++h)
+            scale[h] = *reinterpret_cast<const float2*>(scales + h * kProductTile + n * 8);
+        }
+#pragma unroll
+        for (int t = 0; t < kTilesOfWarp; ++t)
+          add_record<C>(acc[t][n], w[t], v, block_scale[t], scale);
+      }
+    } else if constexpr (C == Codec::kFp8Block) {
       uint32_t a[kTilesOfWarp][4][4];
 #pragma unroll
       for (int t = 0; t < kTilesOfWarp; ++t) {
@@ -131,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
 #pragma unroll
       for (int n = 0; n < kGroups; ++n) {
         if (n * 8 >= columns) break;
-        const auto* from = reinterpret_cast<const uint4*>(x + n * 8 * kRowBytes);
+        const auto* from = reinterpret_cast<const uint4*>(x + n * 8 * kRowBytes<C>);
         const uint4 v[2] = {from[0], from[1]};
 #pragma unroll
         for (int t = 0; t < kTilesOfWarp; ++t) {
@@ -158,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
           uint4 v[4];
 #pragma unroll
           for (int n = 0; n < 4; ++n)
-            v[n] = *reinterpret_cast<const uint4*>(x + (n0 + n) * 8 * kRowBytes + h * 16);
+            v[n] = *reinterpret_cast<const uint4*>(x + (n0 + n) * 8 * kRowBytes<C> + h * 16);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -210,8 +249,10 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
 #pragma unroll
       for (int t = 0; t < kTilesOfWarp; ++t) {
         if (tiles[t] >= m.row_tiles) continue;
-        float upper = acc[t][n][c] * factor[t][0] + bias[t][0];
-        float lower = acc[t][n][c + 2] * factor[t][1] + bias[t][1];
+        float upper =
+            times_row_scale<C>(p.operand, entry, acc[t][n][c]) * factor[t][0] + bias[t][0];
+        float lower =
+            times_row_scale<C>(p.operand, entry, acc[t][n][c + 2]) * factor[t][1] + bias[t][1];
         if (adapted[c] && mixed) {
           const DevicePair* pair = pair_of(p.adapters, token_of(p.operand, entry), expert);
           const float* z = p.adapters.z + int64_t{entry} * p.adapters.z_stride;
@@ -222,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, C == Codec::kFp8Block ? 1 : 2)
           upper += d[t][c];
           lower += d[t][c + 2];
         }
-        finish(p, tiles[t], g, entry, upper, lower);
+        finish<C>(p, tiles[t], g, entry, upper, lower);
       }
     }
   }
@@ -261,6 +302,12 @@ void run_tile_product(Context& context, Codec codec, const Product& p) {
       return launch<Codec::kMxfp8>(context, p);
     case Codec::kFp8Block:
       return launch<Codec::kFp8Block>(context, p);
+    case Codec::kFp8Codes:
+      return launch<Codec::kFp8Codes>(context, p);
+    case Codec::kMxfp8Codes:
+      return launch<Codec::kMxfp8Codes>(context, p);
+    case Codec::kFp8BlockCodes:
+      return launch<Codec::kFp8BlockCodes>(context, p);
   }
 }
 

@@ -1,9 +1,10 @@
-// The entries of an expert layer sorted by expert, on the device, and rows of x as bfloat16: one
-// launch, since neither fills a GPU.
+// The entries of an expert layer sorted by expert, on the device, and rows of x as bfloat16 or
+// E4M3: one launch, since neither fills a GPU.
 #include <algorithm>
 
 #include "base/check.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/rows.cuh"
 
 namespace lk::cuda {
 namespace {
@@ -96,58 +97,60 @@ __device__ void convert(const Prepare& c, int64_t item) {
   const int columns = c.width / 8;
   const int64_t row = item / columns;
   const int column = static_cast<int>(item % columns) * 8;
-  const float* from = c.x + row * c.in + column;
+  float all[8];
+  load8(c.x + row * c.in, c.in, c.in, column, all);
   __align__(16) __nv_bfloat16 values[8];
-  if (c.in % 4 == 0 && column + 8 <= c.in) {
-    const float4 low = *reinterpret_cast<const float4*>(from);
-    const float4 high = *reinterpret_cast<const float4*>(from + 4);
-    const float all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = __float2bfloat16(all[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = __float2bfloat16(column + i < c.in ? from[i] : 0.0f);
-  }
+  for (int i = 0; i < 8; ++i) values[i] = __float2bfloat16(all[i]);
   __nv_bfloat16* to = c.to + row * c.parts * c.width + column;
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(values);
   if (c.parts == 1) return;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float value = column + i < c.in ? from[i] : 0.0f;
-    values[i] = __float2bfloat16(value - __bfloat162float(values[i]));
-  }
+  for (int i = 0; i < 8; ++i) values[i] = __float2bfloat16(all[i] - __bfloat162float(values[i]));
   *reinterpret_cast<uint4*>(to + c.width) = *reinterpret_cast<const uint4*>(values);
 }
 
-__global__ void __launch_bounds__(kThreads) prepare(const MapArgs map, const Prepare c) {
-  int block = blockIdx.x, blocks = gridDim.x;
-  if (map.expert) {
-    if (block == 0) return sort_by_expert(map);
-    --block;
-    --blocks;
-  }
+// All rows, by `blocks` blocks of which this is `block`.
+__device__ void make_rows(const Prepare& c, int block, int blocks) {
   const int64_t step = int64_t{blocks} * kThreads, at = int64_t{block} * kThreads + threadIdx.x;
   for (int64_t i = at; i < int64_t{c.rows} * (c.width / 8); i += step) convert(c, i);
   const int tail = c.tail_width - c.tail_first;
   for (int64_t i = at; tail > 0 && i < int64_t{c.tail_rows} * tail; i += step)
     c.tail[i / tail * c.tail_width + c.tail_first + i % tail] = __float2bfloat16(0.0f);
 }
+int64_t threads_for(const Prepare& c) { return int64_t{c.rows} * (c.width / 8); }
 
-void launch(Context& context, const MapArgs& map, const Prepare& c) {
-  const int64_t items = std::max<int64_t>(int64_t{c.rows} * (c.width / 8), 1);
+__device__ void make_rows(const Quantize& q, int block, int blocks) {
+  const int64_t pieces = int64_t{q.rows} * quantize_pieces(q), step = int64_t{blocks} * kWarps;
+  for (int64_t i = int64_t{block} * kWarps + threadIdx.x / 32; i < pieces; i += step)
+    quantize_piece(q, i);
+}
+int64_t threads_for(const Quantize& q) { return int64_t{q.rows} * quantize_pieces(q) * 32; }
+
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads) prepare(const MapArgs map, const Rows rows) {
+  int block = blockIdx.x, blocks = gridDim.x;
+  if (map.expert) {
+    if (block == 0) return sort_by_expert(map);
+    --block;
+    --blocks;
+  }
+  make_rows(rows, block, blocks);
+}
+
+template <typename Rows>
+void launch(Context& context, const MapArgs& map, const Rows& rows) {
+  const int64_t items = std::max<int64_t>(threads_for(rows), 1);
   const int64_t blocks =
       std::min<int64_t>((items + kThreads - 1) / kThreads, int64_t{context.multiprocessors()} * 4);
   prepare<<<static_cast<unsigned>(blocks + (map.expert ? 1 : 0)), kThreads, 0, context.stream()>>>(
-      map, c);
+      map, rows);
   check_launch("rows of an expert layer");
 }
 
-}  // namespace
-
-void run_convert(Context& context, const Prepare& c) { launch(context, {}, c); }
-
-WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
-                     const Prepare& c) {
+template <typename Rows>
+WorkMap map_with_rows(Context& context, const int32_t* expert, int pairs, int experts,
+                      const Rows& rows) {
   LK_CHECK(experts <= kMostExperts);
   const int tiles = pairs / kProductTile + std::min(experts, pairs);
   const size_t count = 2 + (experts + 1) + experts + 2 * size_t(tiles) + pairs;
@@ -156,8 +159,22 @@ WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int exp
   map.active = map.start + experts + 1;
   map.tiles = map.active + experts;
   map.list = map.tiles + 2 * size_t(tiles);
-  launch(context, map, c);
+  launch(context, map, rows);
   return {map.counts, map.start, map.active, map.tiles, map.list, expert, pairs, experts};
+}
+
+}  // namespace
+
+void run_convert(Context& context, const Prepare& prepare) { launch(context, {}, prepare); }
+void run_quantize(Context& context, const Quantize& quantize) { launch(context, {}, quantize); }
+
+WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
+                     const Prepare& prepare) {
+  return map_with_rows(context, expert, pairs, experts, prepare);
+}
+WorkMap run_work_map(Context& context, const int32_t* expert, int pairs, int experts,
+                     const Quantize& quantize) {
+  return map_with_rows(context, expert, pairs, experts, quantize);
 }
 
 }  // namespace lk::cuda
