@@ -183,6 +183,8 @@ void Engine::step(std::vector<TokenEvent>& events) {
       cache_.copy_state(copy->from, copy->to);
     try {
       take_rows(sequence, rows_[i], logits_.as<float>() + rows_[i].first * vocab, events);
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::exception& e) {
       fail_request(sequence, fmt::format("the next token could not be chosen: {}", e.what()),
                    events);
@@ -214,29 +216,34 @@ void Engine::compute(const StepPlan& plan) {
     model_.forward_and_choose(batch, cache_,
                               {.choices = choices_,
                                .chosen = chosen_,
+                               .top = top_,
                                .logits = logits_.as<float>(),
-                               .tokens = tokens_.data()});
+                               .results = results_.data(),
+                               .best = best_.data()});
   } else {
     model_.forward(batch, cache_, logits_.as<float>());
   }
   stats_.forward_cpu_seconds += thread_cpu_seconds() - before;
 }
 
-// Rows that need nothing but their token leave their logits on a device that chooses.
+// Rows that need not be changed leave their logits on a device that chooses.
 void Engine::choose_on_device(const StepPlan& plan, int rows) {
   choices_.clear();
   chosen_.assign(rows, 0);
-  tokens_.assign(rows, -1);
+  results_.assign(rows, {});
+  top_ = 0;
   if (!model_.chooses()) return;
   choices_.resize(rows);
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     if (!rows_[i].samples) continue;
     const int row = rows_[i].first + rows_[i].prompt_count;
-    if (const auto choice = output_.row_choice(*plan.chunks[i].sequence)) {
+    if (const auto choice = output_.row_choice(*plan.chunks[i].sequence, model_.most_top())) {
       choices_[row] = *choice;
       chosen_[row] = 1;
+      top_ = std::max(top_, choice->top);
     }
   }
+  best_.assign(size_t{1} * rows * top_, {});
 }
 
 void Engine::fail_request(Sequence& sequence, std::string error, std::vector<TokenEvent>& events) {
@@ -272,10 +279,12 @@ void Engine::take_rows(Sequence& sequence, const ChunkRows& rows, float* logits,
   sequence.scored = std::max(sequence.scored, rows.prompt_first + rows.prompt_count);
   if (rows.samples) {
     const int row = rows.first + rows.prompt_count;
-    if (chosen_[row])
-      output_.take_token(sequence, tokens_[row], event);
-    else
+    const auto best = std::span(best_).subspan(size_t{1} * row * top_, top_);
+    if (!chosen_[row] ||
+        !output_.take_choice(sequence, choices_[row], results_[row], best, event)) {
+      if (chosen_[row]) model_.read_row(row, logits);
       output_.next_token(sequence, logits, event);
+    }
     stats_.output_tokens += event.token >= 0;
     if (sequence.output_size() == 1) sequence.times.first_token = Clock::now();
   } else if (sequence.pending() == 0) {

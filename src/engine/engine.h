@@ -118,7 +118,9 @@ class Engine {
   AlignedBuffer logits_;            // [logit_count, vocab]
   std::vector<RowChoice> choices_;  // [logit_count]; empty where the device chooses nothing
   std::vector<uint8_t> chosen_;     // [logit_count]
-  std::vector<int32_t> tokens_;     // [logit_count]
+  std::vector<RowResult> results_;  // [logit_count]
+  int top_ = 0;                     // the largest of the choices'
+  std::vector<TopLogit> best_;      // [logit_count, top_]
   std::vector<ChunkRows> rows_;
 };
 

@@ -48,7 +48,24 @@ uint64_t kept_mass(float weight, float min_weight) {
   return weight < min_weight ? 0 : mass_of(weight);
 }
 
+// Weights of tokens as exp_weights gives them where they stand in a row of `count`: the last ids
+// may be weighed in another way.
+void weigh(std::span<const TopLogit> best, int count, const NucleusParams& params, float* weights) {
+  float logits[kSumBlock];
+  std::fill_n(logits, kSumBlock, params.max);
+  for (size_t i = 0; i < best.size(); ++i) logits[i] = best[i].logit;
+  exp_weights(logits, kSumBlock, params.max, params.scale, weights);
+  for (size_t i = 0; i < best.size(); ++i) {
+    if (best[i].id >= count / kSumBlock * kSumBlock)
+      exp_weights(&best[i].logit, 1, params.max, params.scale, weights + i);
+  }
+}
+
 }  // namespace
+
+uint64_t top_mass_of(float top_p, double sum) {
+  return std::max<uint64_t>(1, static_cast<uint64_t>(std::ceil(top_p * sum * 0x1p44)));
+}
 
 int32_t Nucleus::draw(const float* row, int count, const NucleusParams& params) {
   const float bound = lowest_logit(params);
@@ -76,6 +93,41 @@ int32_t Nucleus::draw(const float* row, int count, const NucleusParams& params) 
   while (bins_[bin] <= target) target -= bins_[bin++];
   if (bin != cut) gather(row, count, params, bin);
   return select(target).token.id;
+}
+
+std::optional<size_t> Nucleus::draw_from(std::span<const TopLogit> best, int count, double sum,
+                                         float top_p, const NucleusParams& params) {
+  const bool bounded = top_p < 1;
+  const uint64_t least = bounded ? top_mass_of(top_p, sum * (1 - kRowSumError)) : 0;
+  const uint64_t most = bounded ? top_mass_of(top_p, sum * (1 + kRowSumError)) : 0;
+  tokens_.clear();
+  uint64_t all = 0;
+  bool closed = false;  // nothing behind `tokens_` is kept
+  for (size_t first = 0; first < best.size() && !closed; first += kSumBlock) {
+    const auto block = best.subspan(first, std::min<size_t>(kSumBlock, best.size() - first));
+    float weights[kSumBlock];
+    weigh(block, count, params, weights);
+    for (size_t i = 0; i < block.size() && !closed; ++i) {
+      if (block[i].id < 0) {
+        closed = true;
+        break;
+      }
+      const uint64_t mass = kept_mass(weights[i], params.min_weight);
+      tokens_.push_back({block[i].logit, block[i].id, mass});
+      all += mass;
+      if (bounded && all >= least) {
+        if (all < most) return std::nullopt;
+        closed = true;
+      }
+      // Weights fall with the logits, but for what they are rounded by.
+      closed = closed || weights[i] <= 0 || weights[i] < params.min_weight * (1 - 1e-5f);
+    }
+  }
+  if (!closed && tokens_.size() < static_cast<size_t>(count)) return std::nullopt;
+  auto target = std::min(all - 1, static_cast<uint64_t>(params.u * static_cast<double>(all)));
+  size_t chosen = 0;
+  while (tokens_[chosen].mass <= target) target -= tokens_[chosen++].mass;
+  return chosen;
 }
 
 // The tokens of one bin.

@@ -5,12 +5,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
+
+#include "kernels/kernels.h"
 
 namespace lk {
 
 // Mass of a weight of row_exp.h, in [0, 2^44]: what 2^18 tokens weigh fits 63 bits.
 inline uint64_t mass_of(float weight) { return static_cast<uint64_t>(weight * 0x1p44f); }
+
+// NucleusParams::top_mass where the weights of all come to `sum`.
+uint64_t top_mass_of(float top_p, double sum);
 
 struct NucleusParams {
   float max = 0,
@@ -27,6 +34,10 @@ class Nucleus {
   // `min_weight`; of those the shortest prefix with `top_mass`; of those the first with which the
   // mass exceeds u times that of all of them. NaNs are left out.
   int32_t draw(const float* row, int count, const NucleusParams& params);
+  // The same token of a row of `count` of which only the `best` are known, as Sampler::choose_from
+  // has it: its index among them. `sum` [+- kRowSumError] and `top_p` stand for top_mass.
+  std::optional<size_t> draw_from(std::span<const TopLogit> best, int count, double sum,
+                                  float top_p, const NucleusParams& params);
 
  private:
   struct Token {
@@ -42,7 +53,7 @@ class Nucleus {
   Found select(uint64_t target);
 
   std::vector<uint64_t> bins_;
-  std::vector<Token> tokens_;  // of one bin
+  std::vector<Token> tokens_;  // of one bin, or the best
 };
 
 }  // namespace lk

@@ -49,6 +49,12 @@ void apply_penalties(float* logits, const SamplingParams& params, const TokenCou
   }
 }
 
+Draw draw_of(const SamplingParams& params, int vocab) {
+  if (params.temperature == 0 || params.top_k == 1) return Draw::kLargest;
+  if (params.top_k > 0 && params.top_k < vocab) return Draw::kTopK;
+  return params.top_p >= 1 && params.min_p <= 0 ? Draw::kAll : Draw::kNucleus;
+}
+
 float inverse_temperature(const SamplingParams& params) {
   return std::min(1.0f / params.temperature, kMostScale);
 }
@@ -56,15 +62,32 @@ float inverse_temperature(const SamplingParams& params) {
 int32_t Sampler::choose(const float* logits, const SamplingParams& params, uint64_t position) {
   const Largest best = largest(logits, vocab_);
   if (best.id < 0 || !std::isfinite(best.logit)) return -1;
-  if (params.temperature == 0 || params.top_k == 1) return best.id;
+  const Draw draw = draw_of(params, vocab_);
+  if (draw == Draw::kLargest) return best.id;
   const float scale = inverse_temperature(params);
   const double u = uniform_at(params.seed, position);
-  const bool all_ids = params.top_k == 0 || params.top_k >= vocab_;
-  if (all_ids && params.top_p >= 1 && params.min_p <= 0)
-    return draw_from_all(logits, best.logit, scale, u);
-  if (all_ids) return draw_nucleus(logits, best.logit, scale, u, params);
+  if (draw == Draw::kAll) return draw_from_all(logits, best.logit, scale, u);
+  if (draw == Draw::kNucleus) return draw_nucleus(logits, best.logit, scale, u, params);
   top_logits(logits, vocab_, params.top_k, candidates_);
-  return draw_sorted(best.logit, scale, u, params);
+  return candidates_[draw_sorted(best.logit, scale, u, params)].id;
+}
+
+std::optional<TopLogit> Sampler::choose_from(std::span<const TopLogit> best, double sum,
+                                             const SamplingParams& params, uint64_t position) {
+  const float scale = inverse_temperature(params);
+  const double u = uniform_at(params.seed, position);
+  if (draw_of(params, vocab_) == Draw::kNucleus) {
+    const NucleusParams nucleus{
+        .max = best[0].logit, .scale = scale, .min_weight = params.min_p, .u = u};
+    const auto chosen = nucleus_.draw_from(best, vocab_, sum, params.top_p, nucleus);
+    return chosen ? std::optional(best[*chosen]) : std::nullopt;
+  }
+  candidates_.clear();
+  for (const TopLogit& entry : best.first(params.top_k)) {
+    if (entry.id < 0) break;
+    candidates_.push_back({entry.id, entry.logit});
+  }
+  return best[draw_sorted(best[0].logit, scale, u, params)];
 }
 
 int32_t Sampler::draw_from_all(const float* logits, float max, float scale, double u) {
@@ -98,14 +121,13 @@ int32_t Sampler::draw_nucleus(const float* logits, float max, float scale, doubl
       if (sums_.within[level] * (1 - 1e-4) >= params.top_p * sums_.total)
         nucleus.reach = std::min(nucleus.reach, kLevels[level] * 1.0001f);
     }
-    nucleus.top_mass = std::max<uint64_t>(
-        1, static_cast<uint64_t>(std::ceil(params.top_p * sums_.total * 0x1p44)));
+    nucleus.top_mass = top_mass_of(params.top_p, sums_.total);
   }
   return nucleus_.draw(logits, vocab_, nucleus);
 }
 
-// Of the `candidates_`, which are sorted.
-int32_t Sampler::draw_sorted(float max, float scale, double u, const SamplingParams& params) {
+// Index into the `candidates_`, which are sorted.
+size_t Sampler::draw_sorted(float max, float scale, double u, const SamplingParams& params) {
   double total = 0;
   for (const TopLogprob& c : candidates_) total += weight(c.logprob, max, scale);
   double kept_mass = 0;
@@ -120,9 +142,9 @@ int32_t Sampler::draw_sorted(float max, float scale, double u, const SamplingPar
   }
   double left = u * kept_mass;
   for (size_t i = 0; i < kept; ++i) {
-    if ((left -= weight(candidates_[i].logprob, max, scale)) < 0) return candidates_[i].id;
+    if ((left -= weight(candidates_[i].logprob, max, scale)) < 0) return i;
   }
-  return candidates_[kept - 1].id;
+  return kept - 1;
 }
 
 }  // namespace lk

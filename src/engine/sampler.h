@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/nucleus.h"
 #include "engine/request.h"
 #include "engine/row_exp.h"
+#include "kernels/kernels.h"
 
 namespace lk {
 
@@ -27,6 +30,15 @@ bool has_penalties(const SamplingParams& params);
 // 1 / temperature, bounded: of temperatures above 0.
 float inverse_temperature(const SamplingParams& params);
 
+// What a choice comes to.
+enum class Draw : uint8_t {
+  kLargest,
+  kAll,      // from all ids
+  kTopK,     // from the top_k, and what top_p and min_p leave of them
+  kNucleus,  // from what top_p and min_p leave of all
+};
+Draw draw_of(const SamplingParams& params, int vocab);
+
 class Sampler {
  public:
   explicit Sampler(int vocab) : vocab_(vocab) {}
@@ -36,12 +48,18 @@ class Sampler {
   // their mass (at least one); of those the ones with p >= min_p * p[0]; then one draw with
   // uniform_at(seed, position). NaNs are never chosen. -1 if the largest logit is not finite.
   int32_t choose(const float* logits, const SamplingParams& params, uint64_t position);
+  // The same token of a row that is known by its largest logits, in that order, ids of -1 at the
+  // end where it has no more; the first is finite. `sum` [+- kRowSumError]: of exp((logit -
+  // largest) / temperature) over the row. For kTopK, with at least top_k entries, and kNucleus.
+  // Nothing if the nucleus may hold more, or ends where the error of `sum` decides.
+  std::optional<TopLogit> choose_from(std::span<const TopLogit> best, double sum,
+                                      const SamplingParams& params, uint64_t position);
 
  private:
   int32_t draw_from_all(const float* logits, float max, float scale, double u);
   int32_t draw_nucleus(const float* logits, float max, float scale, double u,
                        const SamplingParams& params);
-  int32_t draw_sorted(float max, float scale, double u, const SamplingParams& params);
+  size_t draw_sorted(float max, float scale, double u, const SamplingParams& params);
 
   int vocab_;
   ExpSums sums_;                        // scratch

@@ -42,20 +42,49 @@ bool TokenOutput::changes_row(const Sequence& sequence) {
          below_min_tokens(sequence);
 }
 
-std::optional<RowChoice> TokenOutput::row_choice(const Sequence& sequence) const {
+std::optional<RowChoice> TokenOutput::row_choice(const Sequence& sequence, int most_top) const {
   const Request& request = sequence.request;
   const SamplingParams& sampling = request.sampling;
-  const bool greedy = sampling.temperature == 0 || sampling.top_k == 1;
-  const bool from_all = (sampling.top_k == 0 || sampling.top_k >= vocab_) && sampling.top_p >= 1 &&
-                        sampling.min_p <= 0;
   // Ids without a token stand behind all others, if anywhere.
   const int32_t limit = missing_.empty() ? vocab_ : missing_.front().first;
   const bool tail = missing_.empty() || (missing_.size() == 1 && missing_[0].second == vocab_);
-  if (request.logprobs >= 0 || changes_row(sequence) || !tail || !(greedy || from_all))
-    return std::nullopt;
-  return RowChoice{.uniform = greedy ? 0 : uniform_at(sampling.seed, sequence.tokens.size()),
-                   .scale = greedy ? 0 : inverse_temperature(sampling),
-                   .limit = limit};
+  if (changes_row(sequence) || !tail) return std::nullopt;
+  // A nucleus may hold any number of tokens: most have few.
+  const Draw draw = draw_of(sampling, vocab_);
+  int top = draw == Draw::kTopK ? sampling.top_k : draw == Draw::kNucleus ? most_top : 0;
+  top = std::max(top, request.logprobs);
+  if (top > most_top || (draw == Draw::kNucleus && most_top == 0)) return std::nullopt;
+  return RowChoice{
+      .uniform = draw == Draw::kLargest ? 0 : uniform_at(sampling.seed, sequence.tokens.size()),
+      .scale = draw == Draw::kLargest ? 0 : inverse_temperature(sampling),
+      .limit = limit,
+      .top = top,
+      .model_sum = request.logprobs >= 0};
+}
+
+bool TokenOutput::take_choice(Sequence& sequence, const RowChoice& choice, const RowResult& result,
+                              std::span<const TopLogit> best, TokenEvent& event) {
+  const Request& request = sequence.request;
+  TopLogit token{result.token, result.logit};
+  best = best.first(choice.top);
+  const Draw draw = draw_of(request.sampling, vocab_);
+  if (token.id >= 0 && (draw == Draw::kTopK || draw == Draw::kNucleus)) {
+    const auto drawn =
+        sampler_.choose_from(best, result.sum, request.sampling, sequence.tokens.size());
+    if (!drawn) return false;
+    token = *drawn;
+  }
+  if (request.logprobs >= 0 && token.id >= 0) {
+    const double log_sum = result.largest + std::log(result.model_sum);
+    if (!std::isfinite(log_sum)) return false;  // ids without a token have logits far above
+    event.logprob = static_cast<float>(token.logit - log_sum);
+    for (const TopLogit& entry : best.first(request.logprobs)) {
+      if (entry.id < 0) break;
+      event.top.push_back({entry.id, static_cast<float>(entry.logit - log_sum)});
+    }
+  }
+  take_token(sequence, token.id, event);
+  return true;
 }
 
 void TokenOutput::take_token(Sequence& sequence, int32_t token, TokenEvent& event) {

@@ -287,18 +287,38 @@ struct HeadArgs {
 };
 
 // How a row of logits becomes a token where the device chooses: the largest (scale 0), or one draw
-// from softmax(scale * logits), as engine/sampler.h has it.
+// from softmax(scale * logits), as engine/sampler.h has it; and what else is to be told of the row,
+// for a choice or log-probabilities that the host makes of it.
 struct RowChoice {
-  double uniform = 0;  // in [0, 1)
-  float scale = 0;     // 1 / temperature; 0: the largest
-  int32_t limit = 0;   // ids from here on are never chosen
+  double uniform = 0;     // in [0, 1)
+  float scale = 0;        // 1 / temperature; 0: the largest
+  int32_t limit = 0;      // ids from here on are never chosen
+  int32_t top = 0;        // so many of the largest logits, at most ChooseArgs::top
+  int32_t model_sum = 0;  // 1: RowResult::model_sum, too
+};
+
+struct RowResult {
+  int32_t token = -1;    // -1 where the largest logit below the limit is not finite
+  float logit = 0;       // the token's; from here on undefined where there is none
+  float largest = 0;     // of the ids below the limit
+  double sum = 0;        // of exp(scale * (logit - largest)) over them, where scale > 0
+  double model_sum = 0;  // of exp(logit - largest) over all ids, where it is asked for
+};
+// Relative: how far `sum` may lie from the one of engine/row_exp.h.
+inline constexpr double kRowSumError = 2e-6;
+
+struct TopLogit {
+  int32_t id = -1;  // -1: the row has no more that are numbers above -infinity
+  float logit = 0;
 };
 
 struct ChooseArgs {
   const float* logits;  // [R, vocab]
   int rows, vocab;
   const RowChoice* choices;  // [R]
-  int32_t* tokens;           // out [R]; -1 where the largest logit is not finite
+  int top;                   // at least that of each choice, at most most_top(); 0: none is told
+  RowResult* results;        // out [R]
+  TopLogit* best;            // out [R, top] by falling logit, then rising id; ids below the limit
 };
 
 class Kernels {
@@ -337,6 +357,7 @@ class Kernels {
   // Does this device choose tokens? Elsewhere the host reads the logits anyway.
   virtual bool chooses() const { return false; }
   virtual void choose(const ChooseArgs&) {}
+  virtual int most_top() const { return 0; }  // ChooseArgs::top at most
 };
 
 }  // namespace lk

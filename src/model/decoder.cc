@@ -132,19 +132,36 @@ void Decoder::forward(const Batch& host, KvCache& cache, float* logits, const Fo
 void Decoder::forward_and_choose(const Batch& host, KvCache& cache, const StepOutput& output) {
   if (!compute(host, cache, {})) return;
   const size_t rows = host.logit_count, vocab = parts_.spec.vocab;
+  const size_t result_bytes = rows * sizeof(RowResult);
+  const size_t best_bytes = rows * output.top * sizeof(TopLogit);
   choices_.reserve(device(), rows * sizeof(RowChoice));
-  tokens_.reserve(device(), rows * sizeof(int32_t));
+  told_.reserve(device(), result_bytes + best_bytes);
   device().upload(choices_.data(), output.choices.data(), rows * sizeof(RowChoice));
-  parts_.kernels->choose({.logits = logits_to_,
-                          .rows = host.logit_count,
-                          .vocab = parts_.spec.vocab,
-                          .choices = choices_.as<RowChoice>(),
-                          .tokens = tokens_.as<int32_t>()});
-  device().download(output.tokens, tokens_.data(), rows * sizeof(int32_t));
-  for (size_t i = 0; i < rows; ++i) {
-    if (output.chosen[i]) continue;
-    device().download(output.logits + i * vocab, logits_to_ + i * vocab, sizeof(float) * vocab);
+  parts_.kernels->choose(
+      {.logits = logits_to_,
+       .rows = host.logit_count,
+       .vocab = parts_.spec.vocab,
+       .choices = choices_.as<RowChoice>(),
+       .top = output.top,
+       .results = told_.as<RowResult>(),
+       .best = reinterpret_cast<TopLogit*>(told_.as<std::byte>() + result_bytes)});
+  // In one piece: each download is a wait.
+  landed_.resize(result_bytes + best_bytes);
+  device().download(landed_.data(), told_.data(), landed_.size());
+  std::memcpy(output.results, landed_.data(), result_bytes);
+  if (best_bytes > 0) std::memcpy(output.best, landed_.data() + result_bytes, best_bytes);
+  for (size_t first = 0, end; first < rows; first = end) {
+    end = first + 1;
+    if (output.chosen[first]) continue;
+    while (end < rows && !output.chosen[end]) ++end;
+    device().download(output.logits + first * vocab, logits_to_ + first * vocab,
+                      (end - first) * vocab * sizeof(float));
   }
+}
+
+void Decoder::read_row(int row, float* logits) {
+  const size_t vocab = parts_.spec.vocab;
+  device().download(logits, logits_to_ + row * vocab, vocab * sizeof(float));
 }
 
 void Decoder::run(const Batch& batch, KvCache& cache, const ForwardTrace& trace) {

@@ -49,6 +49,8 @@ class Decoder : public Model {
                const ForwardTrace& trace) override;
   bool chooses() const override { return parts_.kernels->chooses(); }
   void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) override;
+  int most_top() const override { return parts_.kernels->most_top(); }
+  void read_row(int row, float* logits) override;
 
  private:
   struct Attention {
@@ -124,7 +126,9 @@ class Decoder : public Model {
   DeviceBuffer latent_x_, latent_;  // [T, latent] of the layer with the widest
   DeviceBuffer forced_;             // [T, k]: ForwardTrace's
   DeviceBuffer logits_;             // [R, vocab], where the host cannot read the device's memory
-  DeviceBuffer choices_, tokens_;   // [R]
+  DeviceBuffer choices_;            // [R]
+  DeviceBuffer told_;               // [R] RowResult, then [R, top] TopLogit
+  std::vector<std::byte> landed_;   // the same on the host
   float* logits_to_ = nullptr;      // logits_, or the caller's
 };
 

@@ -56,12 +56,15 @@ struct ForwardTrace {
   const int32_t* forced_experts = nullptr;  // in [moe layers, T, k]: use these
 };
 
-// What a step that chooses tokens gives: of each row of logits the token, or the logits.
+// What a step that chooses tokens gives: of each row of logits what its choice asks for, or the
+// logits.
 struct StepOutput {
   std::span<const RowChoice> choices;  // [R]
-  std::span<const uint8_t> chosen;     // [R] 1: the token of the row is wanted; 0: its logits
+  std::span<const uint8_t> chosen;     // [R] 1: the choice of the row is wanted; 0: its logits
+  int top = 0;                         // the largest of the choices' `top`
   float* logits = nullptr;             // out [R, vocab]
-  int32_t* tokens = nullptr;           // out [R]
+  RowResult* results = nullptr;        // out [R]
+  TopLogit* best = nullptr;            // out [R, top]
 };
 
 // An adapter packed for this model's kernels; shared by pointer, immutable.
@@ -99,6 +102,9 @@ class Model {
   virtual void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) {
     forward(batch, cache, output.logits);
   }
+  virtual int most_top() const { return 0; }  // StepOutput::top at most
+  // The logits [vocab] of a row of the last step after all: its choice was not enough.
+  virtual void read_row(int /*row*/, float* /*logits*/) {}
 };
 
 }  // namespace lk

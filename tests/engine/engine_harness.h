@@ -23,6 +23,7 @@ inline std::vector<int32_t> random_tokens(std::mt19937& rng, int count) {
 struct Collected {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs, prompt_logprobs;
+  std::vector<TopLogprob> top;  // of all tokens
   std::string text;
   int finishes = 0;
   std::string error;
@@ -67,6 +68,7 @@ class EngineHarness {
       if (c.first_step == 0) c.first_step = step;
       c.last_step = step;
       if (event.token >= 0) c.tokens.push_back(event.token), c.logprobs.push_back(event.logprob);
+      c.top.insert(c.top.end(), event.top.begin(), event.top.end());
       c.prompt_logprobs.insert(c.prompt_logprobs.end(), event.prompt_logprobs.begin(),
                                event.prompt_logprobs.end());
       c.text += event.text;

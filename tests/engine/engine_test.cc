@@ -101,36 +101,57 @@ TEST(Engine, SampledAnswersDoNotDependOnCompany) {
   }
 }
 
-// What a request asks for beyond its token decides whether its row comes to the host.
+// What a request asks for beyond its token decides whether its row comes to the host: at once, or
+// because the largest logits did not hold its nucleus.
 TEST(Engine, ADeviceThatChoosesGivesTheSameTokens) {
   std::mt19937 rng(6);
   std::vector<Request> requests;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 60; ++i) {
     requests.push_back(make_request(rng, 60, 60, 3));
     Request& request = requests.back();
     request.sampling.temperature = i % 3 ? 1.3f : 0.0f;
-    request.sampling.top_k = i % 5 ? 0 : 4;
+    request.sampling.top_k = i % 5 ? 0 : 4 + i;
+    request.sampling.top_p = i % 2 ? 1.0f : 0.8f;
+    request.sampling.min_p = i % 4 ? 0.0f : 0.05f;
     request.sampling.repetition_penalty = i % 7 ? 1.0f : 1.3f;
     request.sampling.seed = static_cast<uint64_t>(i);
     request.prompt_logprobs = i % 4 == 0;
-    request.logprobs = i % 6 ? -1 : 2;
+    request.logprobs = i % 6 ? -1 : i % 11;
     request.min_tokens = i % 8 ? 0 : 3;
     if (i % 9 == 0) request.logit_bias = {{3, 0.5f}};
   }
-  EngineHarness host(small_options()), device(small_options());
-  device.model.choosing = true;
-  for (const Request& request : requests) host.submit(request), device.submit(request);
+  EngineHarness host(small_options());
+  for (const Request& request : requests) host.submit(request);
   host.run();
-  device.run();
-  device.expect_clean();
-  for (size_t i = 1; i <= requests.size(); ++i) {
-    EXPECT_EQ(host.results[i].tokens, device.results[i].tokens) << i;
-    EXPECT_EQ(host.results[i].logprobs, device.results[i].logprobs) << i;
-    EXPECT_EQ(host.results[i].prompt_logprobs, device.results[i].prompt_logprobs) << i;
-    EXPECT_EQ(host.results[i].text, device.results[i].text) << i;
+  int least_chosen = 0;
+  for (const int most_best : {0, 8, 64}) {
+    SCOPED_TRACE(most_best);
+    EngineHarness device(small_options());
+    device.model.choosing = true;
+    device.model.most_best = most_best;
+    for (const Request& request : requests) device.submit(request);
+    device.run();
+    device.expect_clean();
+    for (size_t i = 1; i <= requests.size(); ++i) {
+      EXPECT_EQ(host.results[i].tokens, device.results[i].tokens) << i;
+      EXPECT_EQ(host.results[i].prompt_logprobs, device.results[i].prompt_logprobs) << i;
+      EXPECT_EQ(host.results[i].text, device.results[i].text) << i;
+      const auto& expected = host.results[i].logprobs;
+      ASSERT_EQ(device.results[i].logprobs.size(), expected.size());
+      for (size_t t = 0; t < expected.size(); ++t)
+        EXPECT_NEAR(device.results[i].logprobs[t], expected[t], 2e-6) << i << " " << t;
+      ASSERT_EQ(device.results[i].top.size(), host.results[i].top.size());
+      for (size_t t = 0; t < host.results[i].top.size(); ++t) {
+        EXPECT_EQ(device.results[i].top[t].id, host.results[i].top[t].id);
+        EXPECT_NEAR(device.results[i].top[t].logprob, host.results[i].top[t].logprob, 2e-6);
+      }
+    }
+    const int all = static_cast<int>(device.engine->stats().output_tokens);
+    EXPECT_GT(device.model.chosen, least_chosen + 200);
+    EXPECT_LT(device.model.chosen, all - 200);
+    least_chosen = device.model.chosen;
+    EXPECT_EQ(device.model.read > 0, most_best == 8) << device.model.read;
   }
-  EXPECT_GT(device.model.chosen, 200);
-  EXPECT_LT(device.model.chosen, static_cast<int>(device.engine->stats().output_tokens) - 200);
 }
 
 TEST(Engine, RefusesStepsLargerThanTheDeviceTakes) {

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/reference/choose.h"
+
 namespace lk {
 namespace {
 
@@ -80,26 +82,26 @@ std::shared_ptr<const EngineAdapter> FakeModel::adapter(uint64_t identity,
 
 void FakeModel::forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) {
   forward(batch, cache, output.logits, {});
+  rows_.assign(output.logits, output.logits + batch.logit_count * kVocab);
+  reference::choose({.logits = rows_.data(),
+                     .rows = batch.logit_count,
+                     .vocab = kVocab,
+                     .choices = output.choices.data(),
+                     .top = output.top,
+                     .results = output.results,
+                     .best = output.best});
+  check(output.top <= most_best, "more of the largest logits than the device tells");
   for (int r = 0; r < batch.logit_count; ++r) {
     if (!output.chosen[r]) continue;
-    float* row = output.logits + r * kVocab;
-    const RowChoice& choice = output.choices[r];
-    const auto best = static_cast<int>(std::max_element(row, row + choice.limit) - row);
-    output.tokens[r] = best;
-    if (choice.scale > 0) {
-      double total = 0;
-      for (int i = 0; i < choice.limit; ++i)
-        total += std::exp(double{choice.scale} * (row[i] - row[best]));
-      double left = choice.uniform * total;
-      for (int i = 0; i < choice.limit; ++i) {
-        left -= std::exp(double{choice.scale} * (row[i] - row[best]));
-        output.tokens[r] = i;
-        if (left < 0) break;
-      }
-    }
-    std::fill_n(row, kVocab, std::nanf(""));
+    check(output.choices[r].top <= output.top, "a choice wants more than the step");
+    std::fill_n(output.logits + r * kVocab, kVocab, std::nanf(""));
     ++chosen;
   }
+}
+
+void FakeModel::read_row(int row, float* logits) {
+  std::copy_n(rows_.data() + row * kVocab, kVocab, logits);
+  ++read;
 }
 
 void FakeModel::forward(const Batch& batch, KvCache& cache, float* logits, const ForwardTrace&) {

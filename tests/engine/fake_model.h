@@ -35,10 +35,12 @@ class FakeModel : public Model {
   void forward(const Batch& batch, KvCache& cache, float* logits,
                const ForwardTrace& trace) override;
 
-  // As a device that chooses tokens does where `choosing`: rows of which a token is wanted come
+  // As a device that chooses tokens does where `choosing`: rows of which a choice is wanted come
   // back as NaNs.
   bool chooses() const override { return choosing; }
   void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) override;
+  int most_top() const override { return most_best; }
+  void read_row(int row, float* logits) override;
   int most_step_tokens() const override { return most_tokens; }
 
   // Logits after `tokens` with adapter `identity` (0: base): what `forward` must come to.
@@ -57,7 +59,8 @@ class FakeModel : public Model {
   int most_rows = 0;
   int emptied = 0;  // slots
   bool choosing = false;
-  int chosen = 0;  // rows
+  int most_best = 0;
+  int chosen = 0, read = 0;  // rows
   int most_tokens = 1 << 20;
   // Called at the beginning of each pass; may throw.
   std::function<void(const Batch&)> before_forward;
@@ -83,6 +86,7 @@ class FakeModel : public Model {
   LinearTable table_;
   std::vector<uint64_t> slots_;                 // identity by slot
   std::vector<std::map<int64_t, Cell>> cells_;  // by group, by block * 16 + offset
+  std::vector<float> rows_;                     // of the last step that chose
 };
 
 }  // namespace lk

@@ -9,6 +9,8 @@
 #include <set>
 
 #include "engine/logprobs.h"
+#include "engine/row_scan.h"
+#include "kernels/reference/choose.h"
 
 namespace lk {
 namespace {
@@ -96,6 +98,63 @@ TEST(Sampler, LargeVocabulariesMatchAFullSort) {
                 order[at]);
     }
   }
+}
+
+// Rows of all shapes, told by their largest logits and a sum that is as wrong as it may be.
+TEST(Sampler, ChoosesTheSameFromTheLargestLogits) {
+  std::mt19937 rng(21);
+  std::map<int, int> decided, asked;  // by how many are told
+  for (int i = 0; i < 4000; ++i) {
+    const int vocab = i % 3 == 0 ? 1000 : i % 3 == 1 ? 1024 : 40;
+    std::vector<float> logits(vocab);
+    std::normal_distribution<float> spread(0, i % 5 == 0 ? 0.5f : 3.0f);
+    for (float& logit : logits) logit = spread(rng);
+    if (i % 4 == 0) {
+      for (float& logit : logits) logit = std::round(logit);  // ties
+    }
+    for (int j = 0; j < vocab / 10; ++j) logits[rng() % vocab] = j % 2 ? NAN : -kInf;
+    SamplingParams params{.temperature = i % 7 == 0 ? 0.2f : 1.0f,
+                          .top_k = i % 6 == 0 ? 17 : 0,
+                          .top_p = i % 2 ? 1.0f : 0.9f,
+                          .min_p = i % 2 || i % 5 == 1 ? 0.02f : 0.0f,
+                          .seed = static_cast<uint64_t>(i)};
+    for (const int told : {20, 128}) {
+      const Largest most = largest(logits.data(), vocab);
+      const RowChoice choice{.scale = inverse_temperature(params), .limit = vocab, .top = told};
+      RowResult result;
+      std::vector<TopLogit> best(told);
+      reference::choose({.logits = logits.data(),
+                         .rows = 1,
+                         .vocab = vocab,
+                         .choices = &choice,
+                         .top = told,
+                         .results = &result,
+                         .best = best.data()});
+      ASSERT_EQ(best[0].id, most.id);
+      const double sum = result.sum * (1 + (i % 3 - 1) * 0.5 * kRowSumError);
+      Sampler sampler(vocab);
+      const auto chosen = sampler.choose_from(best, sum, params, 5);
+      ++asked[told];
+      if (!chosen) continue;
+      ++decided[told];
+      EXPECT_EQ(chosen->id, sampler.choose(logits.data(), params, 5)) << i << " of " << told;
+      EXPECT_EQ(chosen->logit, logits[chosen->id]);
+    }
+  }
+  EXPECT_LT(decided[20], decided[128]);
+  EXPECT_LT(decided[128], asked[128]);
+  EXPECT_GT(decided[20], asked[20] / 3);
+}
+
+// Where a token's end meets top_p, the error of the sum decides: the row must come.
+TEST(Sampler, LeavesToTheRowWhatTheSumCannotDecide) {
+  const std::vector<TopLogit> best = {{0, 0.0f}, {1, 0.0f}, {2, 0.0f}, {3, 0.0f}};
+  Sampler sampler(1000);
+  const SamplingParams half{.temperature = 1, .top_p = 0.5f};
+  EXPECT_FALSE(sampler.choose_from(best, 4, half, 0));
+  EXPECT_TRUE(sampler.choose_from(best, 4.1, half, 0));
+  EXPECT_TRUE(sampler.choose_from(best, 3.9, half, 0));
+  EXPECT_FALSE(sampler.choose_from(best, 9, half, 0));  // more than the four
 }
 
 TEST(Sampler, DrawsDependOnSeedAndPositionOnly) {

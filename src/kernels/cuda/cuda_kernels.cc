@@ -134,8 +134,10 @@ class CudaKernels : public Kernels {
 
   bool chooses() const override { return true; }
   void choose(const ChooseArgs& args) override {
-    cuda::run_choice(context_, args.logits, args.rows, args.vocab, args.choices, args.tokens);
+    cuda::run_choice(context_, args.logits, args.rows, args.vocab, args.choices, args.results);
+    cuda::run_top(context_, args.logits, args.rows, args.vocab, args.top, args.choices, args.best);
   }
+  int most_top() const override { return cuda::kMostTop; }
 
  private:
   const __nv_bfloat16* normed(const Batch& batch, const float* residual, const Norm& norm,

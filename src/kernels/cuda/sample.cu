@@ -1,6 +1,6 @@
-// The choice of tokens. A row is cut into parts of kPart ids, a block each: the largest of each,
-// then the sum of weights of each, then one block a row that finds the draw. Sums in double
-// precision in one fixed order.
+// The choice of tokens, and what the host needs to choose or to tell log-probabilities. A row is
+// cut into parts of kPart ids, a block each: the largest of each, then the sum of weights of each,
+// then one block a row that finds the draw. Sums in double precision in one fixed order.
 #include "base/check.h"
 #include "kernels/cuda/lanes.cuh"
 #include "kernels/cuda/stages.h"
@@ -54,8 +54,9 @@ __device__ float weight_of(float logit, float most, float scale) {
 struct Rows {
   const float* logits;
   const RowChoice* choices;
-  Best* best;    // [rows, parts]
-  double* sums;  // [rows, parts]
+  Best* best;          // [rows, parts]
+  double* sums;        // [rows, parts]
+  double* model_sums;  // [rows, parts]
   int vocab, parts;
 
   __device__ int count(int row) const { return min(vocab, max(choices[row].limit, 0)); }
@@ -82,29 +83,48 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(const Rows p) {
   if (threadIdx.x == 0) p.best[int64_t{row} * p.parts + part] = mine;
 }
 
+// Of the block, to thread 0. `shared` [kThreads / 32].
+__device__ double block_sum(double v, double* shared) {
+  v = warp_sum(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  double total = 0;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kThreads / 32; ++i) total += shared[i];
+  }
+  return total;
+}
+
 __global__ void __launch_bounds__(kThreads) sum_kernel(const Rows p) {
   __shared__ Best shared[32];
   __shared__ double sums[kThreads / 32];
   const int row = blockIdx.y, part = blockIdx.x;
-  const float scale = p.choices[row].scale;
-  if (scale == 0) return;
+  const RowChoice choice = p.choices[row];
+  if (choice.scale == 0 && choice.model_sum == 0) return;
   const float most = p.largest(row, shared).logit;
   const float* logits = p.logits + int64_t{row} * p.vocab;
-  const int end = min(p.count(row), (part + 1) * kPart);
-  float sum = 0;
+  const int first = part * kPart + threadIdx.x, end = (part + 1) * kPart;
+  double sum = 0, model_sum = 0;
+  if (choice.scale != 0) {
+    const int last = min(p.count(row), end);
 #pragma unroll 8
-  for (int i = part * kPart + threadIdx.x; i < end; i += kThreads)
-    sum += weight_of(logits[i], most, scale);
-  const double all = warp_sum(double{sum});
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = all;
-  __syncthreads();
+    for (int i = first; i < last; i += kThreads)
+      sum += double{weight_of(logits[i], most, choice.scale)};
+  }
+  if (choice.model_sum != 0) {
+    const int last = min(p.vocab, end);
+#pragma unroll 8
+    for (int i = first; i < last; i += kThreads) model_sum += double{weight_of(logits[i], most, 1)};
+  }
+  sum = block_sum(sum, sums);
+  model_sum = block_sum(model_sum, sums);
   if (threadIdx.x > 0) return;
-  double total = 0;
-  for (double s : sums) total += s;
-  p.sums[int64_t{row} * p.parts + part] = total;
+  p.sums[int64_t{row} * p.parts + part] = sum;
+  p.model_sums[int64_t{row} * p.parts + part] = model_sum;
 }
 
-__global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, int32_t* tokens) {
+__global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, RowResult* results) {
   __shared__ Best shared[32];
   __shared__ double sums[kThreads];
   __shared__ int owner;
@@ -112,10 +132,18 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, int32_t* t
   const int row = blockIdx.x;
   const Best best = p.largest(row, shared);
   const RowChoice choice = p.choices[row];
-  if (best.id < 0 || isinf(best.logit) || choice.scale == 0) {
-    if (threadIdx.x == 0) tokens[row] = best.id < 0 || isinf(best.logit) ? -1 : best.id;
-    return;
+  const double* part_sums = p.sums + int64_t{row} * p.parts;
+  const bool none = best.id < 0 || isinf(best.logit);
+  double total = 0;  // of thread 0
+  if (threadIdx.x == 0) {
+    double model_total = 0;
+    for (int i = 0; i < p.parts && !none; ++i) {
+      if (choice.scale != 0) total += part_sums[i];
+      if (choice.model_sum != 0) model_total += p.model_sums[int64_t{row} * p.parts + i];
+    }
+    results[row] = {none ? -1 : best.id, best.logit, best.logit, total, model_total};
   }
+  if (none || choice.scale == 0) return;
   // Rounding may leave a rest behind the last part with a weight, and the last thread of a part.
   const auto find = [](const double* sum, int count, double& left) {
     int last = 0;
@@ -129,11 +157,8 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, int32_t* t
     return last;
   };
   if (threadIdx.x == 0) {
-    const double* mine = p.sums + int64_t{row} * p.parts;
-    double total = 0;
-    for (int i = 0; i < p.parts; ++i) total += mine[i];
     double left = choice.uniform * total;
-    owner = find(mine, p.parts, left);
+    owner = find(part_sums, p.parts, left);
     rest = left;
   }
   __syncthreads();
@@ -158,7 +183,8 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(const Rows p, int32_t* t
     chosen = i;
     if ((left -= weight) < 0) break;
   }
-  tokens[row] = chosen;
+  results[row].token = chosen;
+  results[row].logit = logits[chosen];
 }
 
 // Orders as the floats do; 0 for NaN and -infinity.
@@ -179,18 +205,22 @@ constexpr int kTopThreads = 512;
 constexpr int kKept = kPart / kTopThreads;
 
 // entries[row, part, 0..k) = the k largest of the part in any order, 0 where it has fewer: digit by
-// digit the value of the k-th, then all above it and of its equals the lowest ids.
+// digit the value of the k-th, then all above it and of its equals the lowest ids. Rows whose
+// choice has no `top` are left out.
 __global__ void __launch_bounds__(kTopThreads)
-    part_top_kernel(const float* logits, int vocab, int parts, int k, uint64_t* entries) {
+    part_top_kernel(const float* logits, int vocab, int parts, int k, const RowChoice* choices,
+                    uint64_t* entries) {
   __shared__ int counts[256];
   __shared__ int digit, below, taken, warp_counts[kTopThreads / 32];
   const int row = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (choices[row].top == 0) return;
+  const int limit = min(vocab, max(choices[row].limit, 0));
   uint64_t* out = entries + (int64_t{row} * parts + part) * k;
   uint32_t order[kKept];
 #pragma unroll
   for (int i = 0; i < kKept; ++i) {
     const int id = part * kPart + i * kTopThreads + threadIdx.x;
-    order[i] = id < vocab ? order_of(logits[int64_t{row} * vocab + id]) : 0;
+    order[i] = id < limit ? order_of(logits[int64_t{row} * vocab + id]) : 0;
   }
   uint32_t prefix = 0, mask = 0;
   int wanted = k;  // of those whose digits so far are the k-th's
@@ -258,10 +288,15 @@ constexpr int kSortThreads = 1024;
 
 // One block a row: sorts the parts' entries in shared memory, [size] a power of two.
 __global__ void __launch_bounds__(kSortThreads)
-    merge_top_kernel(const uint64_t* entries, int count, int size, int k, int32_t* ids,
-                     float* values) {
+    merge_top_kernel(const uint64_t* entries, int count, int size, int k, const RowChoice* choices,
+                     TopLogit* best) {
   extern __shared__ uint64_t sorted[];
   const int64_t row = blockIdx.x;
+  best += row * k;
+  if (choices[row].top == 0) {
+    for (int i = threadIdx.x; i < k; i += kSortThreads) best[i] = {-1, -INFINITY};
+    return;
+  }
   for (int i = threadIdx.x; i < size; i += kSortThreads)
     sorted[i] = i < count ? entries[row * count + i] : 0;
   for (int run = 2; run <= size; run *= 2) {
@@ -277,30 +312,36 @@ __global__ void __launch_bounds__(kSortThreads)
   __syncthreads();
   for (int i = threadIdx.x; i < k; i += kSortThreads) {
     const uint64_t entry = i < size ? sorted[i] : 0;
-    ids[row * k + i] = entry == 0 ? -1 : static_cast<int32_t>(~static_cast<uint32_t>(entry));
-    values[row * k + i] = entry == 0 ? -INFINITY : value_of(static_cast<uint32_t>(entry >> 32));
+    best[i] = {entry == 0 ? -1 : static_cast<int32_t>(~static_cast<uint32_t>(entry)),
+               entry == 0 ? -INFINITY : value_of(static_cast<uint32_t>(entry >> 32))};
   }
 }
 
 }  // namespace
 
 void run_choice(Context& context, const float* logits, int rows, int vocab,
-                const RowChoice* choices, int32_t* tokens) {
+                const RowChoice* choices, RowResult* results) {
   if (rows == 0) return;
   const int parts = (vocab + kPart - 1) / kPart;
   const size_t count = size_t(rows) * parts;
-  auto* sums = context.scratch<double>(Scratch::kSampling, 2 * count);
+  auto* sums = context.scratch<double>(Scratch::kSampling, 3 * count);
   static_assert(sizeof(Best) == sizeof(double));
-  const Rows p{logits, choices, reinterpret_cast<Best*>(sums + count), sums, vocab, parts};
+  const Rows p{.logits = logits,
+               .choices = choices,
+               .best = reinterpret_cast<Best*>(sums + 2 * count),
+               .sums = sums,
+               .model_sums = sums + count,
+               .vocab = vocab,
+               .parts = parts};
   const dim3 grid(parts, rows);
   largest_kernel<<<grid, kThreads, 0, context.stream()>>>(p);
   sum_kernel<<<grid, kThreads, 0, context.stream()>>>(p);
-  draw_kernel<<<rows, kThreads, 0, context.stream()>>>(p, tokens);
+  draw_kernel<<<rows, kThreads, 0, context.stream()>>>(p, results);
   check_launch("choice of tokens");
 }
 
-void run_top(Context& context, const float* logits, int rows, int vocab, int k, int32_t* ids,
-             float* values) {
+void run_top(Context& context, const float* logits, int rows, int vocab, int k,
+             const RowChoice* choices, TopLogit* best) {
   if (rows == 0 || k == 0) return;
   const int parts = (vocab + kPart - 1) / kPart, count = parts * k;
   int size = 2;
@@ -312,9 +353,9 @@ void run_top(Context& context, const float* logits, int rows, int vocab, int k, 
       merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 128 * 1024);
   check_cuda(allowed, "shared memory of the largest logits");
   part_top_kernel<<<dim3(parts, rows), kTopThreads, 0, context.stream()>>>(logits, vocab, parts, k,
-                                                                           entries);
-  merge_top_kernel<<<rows, kSortThreads, bytes, context.stream()>>>(entries, count, size, k, ids,
-                                                                    values);
+                                                                           choices, entries);
+  merge_top_kernel<<<rows, kSortThreads, bytes, context.stream()>>>(entries, count, size, k,
+                                                                    choices, best);
   check_launch("largest logits");
 }
 

@@ -31,16 +31,18 @@ void mix_delta_net(Context& context, const Batch& batch, const DeltaNetArgs& arg
                    const float* z, const float* a, const float* b);
 void mix_mamba(Context& context, const Batch& batch, const MambaArgs& args, const float* projected);
 
-// tokens[r] = the lowest id of row r's largest logit, or one draw by `uniform` from
+// results[r].token = the lowest id of row r's largest logit, or one draw by `uniform` from
 // softmax(logits * scale) by inverse CDF in the order of ids, as engine/sampler.h draws from all
-// ids. NaNs are never chosen; -1 if the largest is not finite. `choices` [rows] on the device.
+// ids; the sums likewise. NaNs are never chosen; -1 if the largest is not finite. `choices` [rows]
+// on the device.
 void run_choice(Context& context, const float* logits, int rows, int vocab,
-                const RowChoice* choices, int32_t* tokens);
+                const RowChoice* choices, RowResult* results);
 
 inline constexpr int kMostTop = 128;
-// The k <= kMostTop largest logits of each row by falling value, then rising id: ids and values
-// [rows, k]. NaN and -infinity do not count; id -1 and value -infinity where a row has too few.
-void run_top(Context& context, const float* logits, int rows, int vocab, int k, int32_t* ids,
-             float* values);
+// best [rows, k], k <= kMostTop: the k largest logits below the limit of the rows whose choice has
+// a `top`, by falling value, then rising id. NaN and -infinity do not count; id -1 where a row has
+// too few, and in other rows.
+void run_top(Context& context, const float* logits, int rows, int vocab, int k,
+             const RowChoice* choices, TopLogit* best);
 
 }  // namespace lk::cuda
