@@ -15,16 +15,17 @@ namespace lk::cuda {
 
 // Each has one buffer, which a stage may use from its first launch to its last.
 enum class Scratch : uint8_t {
-  kNormed,      // bfloat16 [T, H]: what a stage's projections read
-  kProjected,   // float32: what they give (q, k, v; u, z, a, b; zxBCdt)
-  kProjected2,  // the same, for stages that keep two
-  kShrunk,      // float32 [rows, rank]: A x
-  kWorkMap,     // int32: rows sorted by expert
-  kExpertIn,    // bfloat16: inputs of the experts
-  kExpertMid,   // bfloat16: between the experts' two matrices
-  kExpertOut,   // float32: outputs of the experts before their sum
-  kAttention,   // float32: partial results of a split context
-  kSharedGate,  // float32 [T]: before the sigmoid of a shared expert
+  kNormed,       // bfloat16 [T, H]: what a stage's projections read
+  kProjected,    // float32: what they give (q, k, v; u, z, a, b; zxBCdt)
+  kProjected2,   // the same, for stages that keep two
+  kShrunk,       // float32 [rows, rank]: A x
+  kWorkMap,      // int32: rows sorted by expert
+  kExpertIn,     // bfloat16: inputs of the experts
+  kExpertMid,    // bfloat16: between the experts' two matrices
+  kExpertOut,    // float32: outputs of the experts before their sum
+  kAttention,    // float32: partial results of a split context
+  kSharedGate,   // float32 [T]: before the sigmoid of a shared expert
+  kRowAdapters,  // int32 [R]: slots of the rows that want logits
   kSampling,
   kCount
 };

@@ -1,6 +1,7 @@
 // How the stages of kernels.h are made of launches: norm, products, what follows them.
 #include "kernels/cuda/cuda_kernels.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "kernels/cuda/linears.h"
@@ -121,15 +122,11 @@ class CudaKernels : public Kernels {
 
   void head(const Batch& batch, const HeadArgs& args) override {
     const auto hidden = static_cast<int>(args.head.weights->in);
-    auto* x = context_.scratch<__nv_bfloat16>(Scratch::kNormed, int64_t{batch.tokens} * hidden);
-    cuda::run_norm(context_, args.residual, args.norm, batch.tokens, hidden, nullptr, x, nullptr);
-    cuda::run_linear(context_, batch, args.head,
-                     {.x = x,
-                      .type = cuda::InputType::kBF16,
-                      .rows = batch.logit_count,
-                      .row_token = batch.logit_rows,
-                      .out = args.logits,
-                      .out_stride = rows_of(args.head)});
+    const Batch rows = logit_rows(batch, args.head);
+    auto* x = context_.scratch<__nv_bfloat16>(Scratch::kNormed, int64_t{rows.tokens} * hidden);
+    cuda::run_norm(context_, args.residual, args.norm, rows.tokens, hidden, batch.logit_rows, x,
+                   nullptr);
+    project(rows, args.head, x, args.logits, rows_of(args.head));
   }
 
   bool chooses() const override { return true; }
@@ -146,6 +143,19 @@ class CudaKernels : public Kernels {
     auto* x = context_.scratch<__nv_bfloat16>(Scratch::kNormed, int64_t{batch.tokens} * width);
     cuda::run_norm(context_, residual, norm, batch.tokens, width, nullptr, x, nullptr);
     return x;
+  }
+  // The rows that want logits as the tokens of a batch for `head`.
+  Batch logit_rows(const Batch& batch, const Linear& head) {
+    Batch rows = batch;
+    rows.tokens = batch.logit_count;
+    rows.adapters =
+        batch.adapters && std::any_of(head.lora.begin(), head.lora.end(),
+                                      [](const auto* pairs) { return pairs != nullptr; });
+    if (!rows.adapters) return rows;
+    auto* slots = context_.scratch<int32_t>(Scratch::kRowAdapters, rows.tokens);
+    cuda::run_gather(context_, batch.adapter, batch.logit_rows, rows.tokens, slots);
+    rows.adapter = slots;
+    return rows;
   }
   float* projected(const Batch& batch, int64_t width) {
     return context_.scratch<float>(Scratch::kProjected, batch.tokens * width);

@@ -75,6 +75,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void gather_kernel(const int32_t* from, const int32_t* at, int count, int32_t* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = from[at[i]];
+}
+
 bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
 }  // namespace
@@ -88,6 +93,13 @@ void run_norm(Context& context, const float* x, const Norm& norm, int rows, int 
   kernel<<<rows, kThreads, 0, context.stream()>>>(x, norm.weight, norm.eps, width, row_token, out,
                                                   out_f32);
   check_launch("norm");
+}
+
+void run_gather(Context& context, const int32_t* from, const int32_t* at, int count, int32_t* out) {
+  if (count == 0) return;
+  gather_kernel<<<(count + kThreads - 1) / kThreads, kThreads, 0, context.stream()>>>(from, at,
+                                                                                      count, out);
+  check_launch("slots of rows");
 }
 
 }  // namespace lk::cuda

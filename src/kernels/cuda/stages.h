@@ -14,6 +14,9 @@ namespace lk::cuda {
 void run_norm(Context& context, const float* x, const Norm& norm, int rows, int width,
               const int32_t* row_token, __nv_bfloat16* out, float* out_f32);
 
+// out[i] = from[at[i]].
+void run_gather(Context& context, const int32_t* from, const int32_t* at, int count, int32_t* out);
+
 // What follows the projections of QkvArgs: norms of q and k, clip, RoPE, keys and values to the
 // cache, q (and the gate) to their places. `query` [T, heads * head_dim], twice that with a gate;
 // `key`, `value` [T, kv_heads * head_dim].
