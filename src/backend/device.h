@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lk {
 
@@ -17,6 +20,16 @@ namespace lk {
 class DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Memory that was set aside for a use ran out; what() is a sentence.
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::string text) : text_(std::make_shared<std::string>(std::move(text))) {}
+  const char* what() const noexcept override { return text_->c_str(); }
+
+ private:
+  std::shared_ptr<const std::string> text_;  // copies must not throw
 };
 
 // What memory is for; each use is accounted for by itself.
@@ -31,7 +44,12 @@ class Device {
   // is done when the call returns.
   virtual bool is_host() const = 0;
 
-  // Zeroed, aligned to at least 64 bytes. Thread-safe.
+  // Takes `bytes` now for a use, once, before others are allocated for it: from then on it gets its
+  // memory from there alone, and neither allocating nor releasing it stops the kernels. Nothing on
+  // the host.
+  virtual void set_aside(size_t /*bytes*/, MemoryUse /*use*/) {}
+  // Zeroed, aligned to at least 64 bytes. Thread-safe. Throws OutOfMemory where what was set aside
+  // is full.
   virtual void* allocate(size_t bytes, MemoryUse use) = 0;
   // Thread-safe; work that reads the memory may still be running.
   virtual void release(void* data, size_t bytes, MemoryUse use) noexcept = 0;

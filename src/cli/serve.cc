@@ -56,6 +56,18 @@ Result<MemoryPlan> memory_plan(const ServeOptions& options, const EngineOptions&
   return plan_memory(needs, limits);
 }
 
+// Places are rounded up, and what comes and goes leaves gaps: this share of the memory set aside.
+constexpr size_t kGapShare = 16;
+
+// Adapters come and go beside running streams, which must not wait for the GPU's own allocator.
+Status set_adapter_memory_aside(Device& device, size_t bytes) try {
+  device.set_aside(bytes, MemoryUse::kAdapters);
+  return {};
+} catch (const std::bad_alloc&) {
+  return fail(ErrorKind::kResource, "{} does not give the {} for adapters: lower --adapter-memory",
+              std::string(device.name()), format_bytes(bytes));
+}
+
 // What --override-generation-config may hold: what sampling_defaults reads.
 constexpr std::array kGenerationKeys = {"do_sample", "temperature", "top_p",
                                         "top_k",     "min_p",       "repetition_penalty"};
@@ -252,6 +264,8 @@ Result<int> serve(const ServeOptions& options) {
   LK_ASSIGN_OR_RETURN(const MemoryPlan memory,
                       memory_plan(options, engine_options, *parts.model, limits));
   engine_options.kv_bytes = memory.kv_bytes;
+  Device& device = parts.model->device();
+  LK_RETURN_IF_ERROR(set_adapter_memory_aside(device, memory.adapter_bytes));
   LK_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       Engine::create(*parts.model, make_vocabulary(parts.tokenizer, served.info.vocab),
@@ -260,6 +274,7 @@ Result<int> serve(const ServeOptions& options) {
 
   AdapterStoreOptions store_options;
   store_options.max_bytes = memory.adapter_bytes;
+  if (!device.is_host()) store_options.max_bytes -= memory.adapter_bytes / kGapShare;
   store_options.max_resident = options.max_cpu_loras;
   store_options.directory = options.lora_dir;
   store_options.load = flags.adapter_options;

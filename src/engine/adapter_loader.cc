@@ -16,6 +16,8 @@ namespace lk {
 namespace {
 
 constexpr int kMostAttempts = 5;
+// Each wait is twice as long as the one before: two seconds in all.
+constexpr std::chrono::milliseconds kLongestWait(1024);
 
 // Freed by whoever takes the mail, not by whoever drops the last reference.
 struct Weights : Mail {
@@ -103,6 +105,19 @@ void AdapterLoader::run() {
   }
 }
 
+// What left to make room is gone once the engine let go of it, steps later perhaps.
+std::shared_ptr<const PreparedAdapter> AdapterLoader::prepare(
+    std::shared_ptr<const Adapter> adapter) const {
+  for (auto wait = std::chrono::milliseconds(1);; wait *= 2) {
+    try {
+      return model_.prepare_adapter(adapter);
+    } catch (const OutOfMemory&) {
+      if (wait > kLongestWait) throw;
+    }
+    std::this_thread::sleep_for(wait);
+  }
+}
+
 Result<LoadedAdapter> AdapterLoader::load(AdapterSource source) const try {
   const auto start = std::chrono::steady_clock::now();
   Result<std::shared_ptr<const Adapter>> adapter;
@@ -122,11 +137,13 @@ Result<LoadedAdapter> AdapterLoader::load(AdapterSource source) const try {
   OrderedJson description = (*adapter)->describe();
   description.erase("name");  // its names come and go
   version->description = description.dump(-1, ' ', true, OrderedJson::error_handler_t::replace);
-  version->prepared = guard(model_.prepare_adapter(*std::move(adapter)), returns_);
+  version->prepared = guard(prepare(*std::move(adapter)), returns_);
   version->bytes = version->prepared->bytes();
   version->load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return version;
+} catch (const OutOfMemory& full) {
+  return fail(ErrorKind::kResource, "there is not memory enough to load it: {}", full.what());
 } catch (const std::bad_alloc&) {
   return fail(ErrorKind::kResource, "there is not memory enough to load it");
 }

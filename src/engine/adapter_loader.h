@@ -52,6 +52,7 @@ class AdapterLoader {
   };
   void run();
   Result<LoadedAdapter> load(AdapterSource source) const;
+  std::shared_ptr<const PreparedAdapter> prepare(std::shared_ptr<const Adapter> adapter) const;
 
   const Model& model_;
   const AdapterLoadOptions options_;

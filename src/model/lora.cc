@@ -31,7 +31,7 @@ PreparedAdapter::PreparedAdapter(const Adapter& adapter, const LinearTable& tabl
 LoraSlots::LoraSlots(size_t linears, int slots, Device& device)
     : adapters_(slots), pairs_(linears * slots), device_(&device) {
   if (!device.is_host())
-    table_ = DeviceBuffer(device, pairs_.size() * sizeof(void*), MemoryUse::kAdapters);
+    table_ = DeviceBuffer(device, pairs_.size() * sizeof(void*), MemoryUse::kWorkspace);
 }
 
 void LoraSlots::set(int slot, std::shared_ptr<const PreparedAdapter> adapter) {

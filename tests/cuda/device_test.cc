@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -65,6 +66,67 @@ TEST(CudaDevice, RecordingsRunTheSameWork) {
   DeviceBuffer(device, 4, MemoryUse::kWorkspace);  // released: might have been in the recording
   device.run_recorded(17, [&] { ++calls; });
   EXPECT_EQ(calls, 3);
+}
+
+// What was set aside is shared out, and a place is used again once the kernels that may read it are
+// done: nothing else may be allocated, and a copy that was launched before still finds its bytes.
+TEST(CudaDevice, MemorySetAsideIsUsedAgainAfterTheKernels) {
+  CudaDevice& device = gpu();
+  constexpr size_t kBytes = size_t{64} << 20, kPiece = kBytes / 4;
+  device.set_aside(kBytes, MemoryUse::kCache);
+  const size_t free = device.free_memory();
+  {
+    std::vector<DeviceBuffer> pieces;
+    for (int i = 0; i < 4; ++i) pieces.emplace_back(device, kPiece, MemoryUse::kCache);
+    EXPECT_EQ(device.allocated(MemoryUse::kCache), kBytes);
+    EXPECT_GT(device.free_memory() + kPiece, free) << "they lie elsewhere";
+    try {
+      const DeviceBuffer more(device, 1, MemoryUse::kCache);
+      ADD_FAILURE() << "there is no room";
+    } catch (const OutOfMemory& full) {
+      EXPECT_NE(std::string(full.what()).find("1 bytes are needed"), std::string::npos)
+          << full.what();
+    }
+    std::vector<uint8_t> mark(kPiece, 0x5a);
+    DeviceBuffer copies(device, 8 * kPiece, MemoryUse::kWorkspace);
+    device.upload(pieces[2].data(), mark.data(), kPiece);
+    for (int i = 0; i < 8; ++i)
+      device.copy(copies.as<char>() + i * kPiece, pieces[2].data(), kPiece);
+    pieces.erase(pieces.begin() + 2);
+    std::thread loader([&] {
+      const DeviceBuffer again(device, kPiece, MemoryUse::kCache);
+      device.fill(again.data(), kPiece, 1, [](std::span<std::byte> piece, size_t) {
+        std::fill(piece.begin(), piece.end(), std::byte{0x33});
+      });
+    });
+    loader.join();
+    EXPECT_EQ(OnDevice::get(copies.as<uint8_t>() + 7 * kPiece, kPiece), mark);
+    const DeviceBuffer zeroed(device, kPiece, MemoryUse::kCache);
+    EXPECT_EQ(OnDevice::get(zeroed.as<uint8_t>(), kPiece), std::vector<uint8_t>(kPiece));
+  }
+  device.set_aside(0, MemoryUse::kCache);
+}
+
+// Loaders wait for kernels while the stream is recorded, which neither may disturb.
+TEST(CudaDevice, PlacesComeAndGoWhileStepsAreRecorded) {
+  CudaDevice& device = gpu();
+  device.set_aside(size_t{1} << 20, MemoryUse::kCache);
+  {
+    DeviceBuffer from(device, 4, MemoryUse::kWorkspace), to(device, 4, MemoryUse::kWorkspace);
+    std::atomic<bool> stop{false};
+    std::thread loader([&] {
+      // No two fit at once, so that each waits for the one before.
+      while (!stop) const DeviceBuffer piece(device, size_t{600} << 10, MemoryUse::kCache);
+    });
+    for (int i = 1; i <= 400; ++i) {
+      device.upload(from.data(), &i, 4);
+      device.run_recorded(1000 + i / 4, [&] { device.copy(to.data(), from.data(), 4); });
+      ASSERT_EQ(OnDevice::get(to.as<int>(), 1)[0], i);
+    }
+    stop = true;
+    loader.join();
+  }
+  device.set_aside(0, MemoryUse::kCache);
 }
 
 TEST(CudaDevice, SaysWhichGpuIsMissing) {

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <thread>
 
+#include "backend/arena.h"
+#include "base/bytes.h"
+#include "base/check.h"
 #include "base/result.h"
 
 namespace lk {
@@ -74,16 +78,66 @@ struct CudaDevice::Lane {
   int next = 0;
 };
 
+// Memory that was set aside for a use.
+struct CudaDevice::Aside {
+  explicit Aside(size_t bytes) : arena(bytes) {
+    void* all = nullptr;
+    check_cuda(cudaMalloc(&all, bytes), "setting memory aside");
+    data = static_cast<char*>(all);
+    check_cuda(cudaEventCreateWithFlags(&launched, cudaEventDisableTiming), "creating an event");
+  }
+  ~Aside() {
+    cudaFree(data);
+    cudaEventDestroy(launched);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  char* data = nullptr;
+  std::mutex mutex;  // of those that allocate
+  Arena arena;
+  cudaEvent_t launched = nullptr;
+  std::vector<size_t> released;  // offsets that kernels may still read; by released_mutex_
+};
+
+// Those that are open, by number.
+struct CudaDevice::Open {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<CudaDevice>> devices;
+
+  static Open& all() {
+    static auto& open = *new Open;  // never destroyed: the driver may be gone before statics are
+    return open;
+  }
+};
+
 Result<CudaDevice*> CudaDevice::open(int ordinal) {
-  static std::mutex mutex;
-  // Never destroyed: the driver may be gone before statics are.
-  static auto& devices = *new std::map<int, std::unique_ptr<CudaDevice>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<CudaDevice>& device = devices[ordinal];
+  Open& open = Open::all();
+  const std::lock_guard lock(open.mutex);
+  std::unique_ptr<CudaDevice>& device = open.devices[ordinal];
   if (!device) {
     LK_ASSIGN_OR_RETURN(device, create(ordinal));
   }
   return device.get();
+}
+
+int CudaDevice::count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+bool CudaDevice::is_open(int ordinal) {
+  Open& open = Open::all();
+  const std::lock_guard lock(open.mutex);
+  return open.devices[ordinal] != nullptr;
+}
+
+void CudaDevice::close(int ordinal) {
+  Open& open = Open::all();
+  const std::lock_guard lock(open.mutex);
+  if (!open.devices[ordinal]) return;
+  open.devices[ordinal].reset();
+  cudaDeviceReset();  // of the GPU that was taken to close it
 }
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::create(int ordinal) {
@@ -148,19 +202,63 @@ size_t CudaDevice::free_memory() const {
   return free;
 }
 
-void* CudaDevice::allocate(size_t bytes, MemoryUse use) {
+void CudaDevice::set_aside(size_t bytes, MemoryUse use) {
   take();
-  // Threads that load adapters may wait for kernels; the engine's should not.
-  if (use == MemoryUse::kAdapters) free_released();
-  void* data = nullptr;
-  if (cudaMalloc(&data, bytes) == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    free_released();
-    check_cuda(cudaMalloc(&data, bytes), "allocating memory");
+  LK_CHECK(allocated(use) == 0);
+  aside(use).reset();
+  if (bytes > 0) aside(use) = std::make_unique<Aside>(bytes);
+}
+
+// What was launched so far is done. For threads beside the engine's.
+void CudaDevice::wait_for_launched(cudaEvent_t event) {
+  {
+    const std::lock_guard lock(recording_mutex_);
+    check_cuda(cudaEventRecord(event, stream_), "recording an event");
   }
+  check_cuda(cudaEventSynchronize(event), "waiting for the kernels");
+}
+
+void* CudaDevice::take_from(Aside& aside, size_t bytes) {
+  const std::lock_guard lock(aside.mutex);
+  std::optional<size_t> offset = aside.arena.allocate(bytes);
+  if (!offset) {
+    // Released places are taken back only now: whoever loads may wait for kernels, whoever releases
+    // may be the engine's thread.
+    std::vector<size_t> released;
+    {
+      const std::lock_guard guard(released_mutex_);
+      released.swap(aside.released);
+    }
+    if (!released.empty()) wait_for_launched(aside.launched);
+    for (const size_t place : released) aside.arena.release(place);
+    offset = aside.arena.allocate(bytes);
+  }
+  if (offset) return aside.data + *offset;
+  throw OutOfMemory(fmt::format(
+      "of the memory set aside on {} {} are free, {} of them in one piece, and {} are needed",
+      name_, format_bytes(aside.arena.free()), format_bytes(aside.arena.largest_gap()),
+      format_bytes(bytes)));
+}
+
+void CudaDevice::clear_new(void* data, size_t bytes) const {
   check_cuda(cudaMemset(data, 0, bytes), "clearing memory");
   // The kernels' stream does not wait for the default one by itself.
   check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "clearing memory");
+}
+
+void* CudaDevice::allocate(size_t bytes, MemoryUse use) {
+  take();
+  if (aside(use)) {
+    void* place = take_from(*aside(use), bytes);
+    clear_new(place, bytes);
+    allocated_[static_cast<size_t>(use)] += bytes;
+    return place;
+  }
+  // Whoever takes memory waits anyway.
+  free_released();
+  void* data = nullptr;
+  check_cuda(cudaMalloc(&data, bytes), "allocating memory");
+  clear_new(data, bytes);
   allocated_[static_cast<size_t>(use)] += bytes;
   return data;
 }
@@ -169,7 +267,10 @@ void CudaDevice::release(void* data, size_t bytes, MemoryUse use) noexcept {
   allocated_[static_cast<size_t>(use)] -= bytes;
   if (use != MemoryUse::kAdapters) recordings_stale_ = true;
   const std::lock_guard lock(released_mutex_);
-  released_.push_back(data);
+  if (Aside* set = aside(use).get())
+    set->released.push_back(static_cast<size_t>(static_cast<char*>(data) - set->data));
+  else
+    released_.push_back(data);
 }
 
 void CudaDevice::free_released() {
@@ -266,6 +367,7 @@ void CudaDevice::run_recorded(uint64_t key, const std::function<void()>& work) {
     return;
   }
   if (!recording.graph) {
+    const std::lock_guard lock(recording_mutex_);
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                "recording a step");

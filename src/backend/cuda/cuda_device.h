@@ -27,10 +27,15 @@ class CudaDevice : public Device {
   // end. Errors: kUnsupported, in one sentence, if there is no such GPU, no driver, or one too old;
   // kResource if others took its memory.
   static Result<CudaDevice*> open(int ordinal);
+  static int count();  // GPUs there are; 0 where they cannot be asked
+  static bool is_open(int ordinal);
+  // Gives back what the driver took for a GPU that nothing was allocated on.
+  static void close(int ordinal);
   ~CudaDevice() override;
 
   std::string_view name() const override { return name_; }
   bool is_host() const override { return false; }
+  void set_aside(size_t bytes, MemoryUse use) override;
   void* allocate(size_t bytes, MemoryUse use) override;
   void release(void* data, size_t bytes, MemoryUse use) noexcept override;
   size_t allocated(MemoryUse use) const override { return allocated_[static_cast<size_t>(use)]; }
@@ -53,8 +58,15 @@ class CudaDevice : public Device {
 
  private:
   struct Pinned;
+  struct Open;
   CudaDevice() = default;
   static Result<std::unique_ptr<CudaDevice>> create(int ordinal);
+  struct Aside;
+  // Null where nothing is set aside for the use.
+  std::unique_ptr<Aside>& aside(MemoryUse use) { return aside_[static_cast<size_t>(use)]; }
+  void* take_from(Aside& aside, size_t bytes);
+  void clear_new(void* data, size_t bytes) const;
+  void wait_for_launched(cudaEvent_t event);
   void forget_recordings();
   void take() const;  // makes this GPU the calling thread's
 
@@ -65,6 +77,8 @@ class CudaDevice : public Device {
 
   std::mutex released_mutex_;
   std::vector<void*> released_;  // freed where a wait does no harm
+  std::array<std::unique_ptr<Aside>, kMemoryUses> aside_;
+  std::mutex recording_mutex_;  // held while the stream is recorded: others may not wait for it
 
   // Uploads in order with the kernels: a ring of pinned memory.
   std::unique_ptr<Pinned> ring_;
