@@ -19,9 +19,8 @@ inline constexpr int kLargestCount = 1 << 30;
 inline constexpr const char* kVersion = "0.1.0";
 
 inline constexpr const char* kDeviceHelp =
-    "Where to compute: cpu, cuda or cuda:N (an NVIDIA GPU), or auto: a GPU that the model fits, "
-    "else "
-    "the CPU";
+    "Where to compute: cpu, cuda or cuda:N (an NVIDIA GPU), or auto: the first GPU that the model "
+    "fits, else the CPU";
 inline constexpr const char* kMoeBackendHelp =
     "How the experts are computed: auto, or a name that `lorikeet inspect` lists; refused where it "
     "lacks something";

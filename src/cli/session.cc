@@ -21,6 +21,8 @@ Result<std::unique_ptr<Session>> Session::load(const RunOptions& options) {
   const int slots = std::min<int>(kMostSlots, static_cast<int>(lora.size()));
   LK_ASSIGN_OR_RETURN(session->parts_,
                       load_model_parts(options.model, !lora.empty(), options.threads, slots));
+  const ModelInfo& info = session->parts_.model->info();
+  if (info.device_among) print_error(fmt::format("device {}: {}", info.device, info.device_reason));
   LK_RETURN_IF_ERROR(session->load_adapters(options, lora));
 
   EngineOptions engine_options;

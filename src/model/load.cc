@@ -111,14 +111,15 @@ Status pack_weights(const Checkpoint& checkpoint, const StoredModel& stored,
 
 Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable table,
                                             DecoderSpec spec, std::unique_ptr<Kernels> kernels,
-                                            const ModelOptions& options,
-                                            std::string device_reason) {
+                                            const ModelOptions& options, std::string device_reason,
+                                            bool device_among) {
   DecoderParts parts;
   parts.table = std::make_unique<const LinearTable>(std::move(table));
   parts.kernels = std::move(kernels);
   parts.info.architecture = parts.table->architecture;
   parts.info.device = parts.kernels->device().name();
   parts.info.device_reason = std::move(device_reason);
+  parts.info.device_among = device_among;
   parts.info.layers = static_cast<int>(spec.layers.size());
   parts.info.hidden = spec.hidden;
   parts.info.vocab = spec.vocab;
@@ -157,7 +158,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& folder, const Mode
                                                           .threads = options.threads,
                                                           .bytes = checkpoint.total_bytes()}));
   return load_decoder(std::move(checkpoint), std::move(table), std::move(spec),
-                      std::move(choice.kernels), options, std::move(choice.why));
+                      std::move(choice.kernels), options, std::move(choice.why), choice.among);
 }
 
 }  // namespace lk

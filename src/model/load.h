@@ -17,10 +17,11 @@ namespace lk {
 // (ModelOptions::kernels and
 // ::threads are not used). Errors: one sentence that names the tensor; kResource if memory does not
 // suffice.
-// `device_reason` goes into the ModelInfo.
+// `device_reason` and `device_among` go into the ModelInfo.
 Result<std::unique_ptr<Model>> load_decoder(Checkpoint checkpoint, LinearTable table,
                                             DecoderSpec spec, std::unique_ptr<Kernels> kernels,
                                             const ModelOptions& options,
-                                            std::string device_reason = {});
+                                            std::string device_reason = {},
+                                            bool device_among = false);
 
 }  // namespace lk

@@ -44,6 +44,7 @@ struct ModelInfo {
   int experts = 0, top_k = 0;
   std::vector<int32_t> eos_token_ids;
   std::string device, device_reason;  // "cuda:0", and why
+  bool device_among = false;          // chosen among several (kernels/devices.h)
   size_t weight_bytes = 0;            // as packed
   uint64_t content_hash = 0;          // of tensors and configuration as the checkpoint has them
   std::vector<std::string> warnings;
