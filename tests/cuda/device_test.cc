@@ -90,8 +90,8 @@ TEST(CudaDevice, MemorySetAsideIsUsedAgainAfterTheKernels) {
     std::vector<uint8_t> mark(kPiece, 0x5a);
     DeviceBuffer copies(device, 8 * kPiece, MemoryUse::kWorkspace);
     device.upload(pieces[2].data(), mark.data(), kPiece);
-    for (int i = 0; i < 8; ++i)
-      device.copy(copies.as<char>() + i * kPiece, pieces[2].data(), kPiece);
+    for (int i = 0; i < 400; ++i)  // milliseconds, in which the piece is released
+      device.copy(copies.as<char>() + i % 8 * kPiece, pieces[2].data(), kPiece);
     pieces.erase(pieces.begin() + 2);
     std::thread loader([&] {
       const DeviceBuffer again(device, kPiece, MemoryUse::kCache);
@@ -110,23 +110,28 @@ TEST(CudaDevice, MemorySetAsideIsUsedAgainAfterTheKernels) {
 // Loaders wait for kernels while the stream is recorded, which neither may disturb.
 TEST(CudaDevice, PlacesComeAndGoWhileStepsAreRecorded) {
   CudaDevice& device = gpu();
-  device.set_aside(size_t{1} << 20, MemoryUse::kCache);
+  device.set_aside(size_t{1} << 20, MemoryUse::kAdapters);
+  int calls = 0;
   {
     DeviceBuffer from(device, 4, MemoryUse::kWorkspace), to(device, 4, MemoryUse::kWorkspace);
     std::atomic<bool> stop{false};
     std::thread loader([&] {
       // No two fit at once, so that each waits for the one before.
-      while (!stop) const DeviceBuffer piece(device, size_t{600} << 10, MemoryUse::kCache);
+      while (!stop) const DeviceBuffer piece(device, size_t{600} << 10, MemoryUse::kAdapters);
     });
-    for (int i = 1; i <= 400; ++i) {
+    for (int i = 0; i < 400; ++i) {
       device.upload(from.data(), &i, 4);
-      device.run_recorded(1000 + i / 4, [&] { device.copy(to.data(), from.data(), 4); });
-      ASSERT_EQ(OnDevice::get(to.as<int>(), 1)[0], i);
+      device.run_recorded(1000 + i / 4, [&] {
+        ++calls;
+        device.copy(to.data(), from.data(), 4);
+      });
+      EXPECT_EQ(OnDevice::get(to.as<int>(), 1)[0], i);
     }
     stop = true;
     loader.join();
   }
-  device.set_aside(0, MemoryUse::kCache);
+  EXPECT_EQ(calls, 200);  // of four runs one as it is, one recorded
+  device.set_aside(0, MemoryUse::kAdapters);
 }
 
 TEST(CudaDevice, SaysWhichGpuIsMissing) {

@@ -60,9 +60,12 @@ TEST(CudaSampling, ChoiceOfTokens) {
       EXPECT_EQ(told[r].logit, logits[int64_t{r} * vocab + told[r].token]);
       EXPECT_EQ(told[r].largest, expected[r].largest);
       // The other half of what is allowed is the CPU sampler's.
-      if (choices[r].scale > 0) EXPECT_NEAR(told[r].sum / expected[r].sum, 1, kRowSumError / 2);
-      if (choices[r].model_sum)
+      if (choices[r].scale > 0) {
+        EXPECT_NEAR(told[r].sum / expected[r].sum, 1, kRowSumError / 2);
+      }
+      if (choices[r].model_sum) {
         EXPECT_NEAR(told[r].model_sum / expected[r].model_sum, 1, kRowSumError / 2);
+      }
     }
     for (int r = 0; r < kRows; ++r) {
       SCOPED_TRACE(testing::Message() << "vocabulary " << vocab << " row " << r);
@@ -126,7 +129,9 @@ TEST(CudaSampling, LargestLogits) {
         const int told = choices[r].top == 0 ? k : choices[r].top;
         for (int i = r * k; i < r * k + told; ++i) {
           ASSERT_EQ(got[i].id, expected[i].id) << vocab << " row " << r << " " << i - r * k;
-          if (got[i].id >= 0) ASSERT_EQ(got[i].logit, expected[i].logit);
+          if (got[i].id >= 0) {
+            ASSERT_EQ(got[i].logit, expected[i].logit);
+          }
         }
       }
     }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/logprobs.h"
+#include "kernels/reference/choose.h"
 
 namespace lk {
 namespace {
@@ -64,6 +65,65 @@ TEST_F(TokenOutputTest, MissingIdsAreNeverChosen) {
   EXPECT_EQ(next(*sequence, 3).token, 2);
   EXPECT_EQ(next(*sequence, 12).token, 11);
   EXPECT_EQ(next(*sequence, 13).token, kSpecial);
+}
+
+// From what a device tells of a row comes the event that the row gives; ids without a token count
+// in log-probabilities alone.
+TEST_F(TokenOutputTest, TakesWhatADeviceMadeOfTheRow) {
+  TokenOutput output{{nullptr, {14, 15}}, {13}, kVocab};
+  for (const SamplingParams& sampling : {SamplingParams{},
+                                         {.temperature = 1},
+                                         {.temperature = 1, .top_k = 3},
+                                         {.temperature = 2, .top_p = 0.7f},
+                                         {.temperature = 2, .min_p = 0.1f}}) {
+    for (const int logprobs : {-1, 0, 4}) {
+      const auto from_row = start({.sampling = sampling, .logprobs = logprobs});
+      const auto told = start({.sampling = sampling, .logprobs = logprobs});
+      std::vector<float> logits = row(6);
+      logits[15] = 3;
+      const auto choice = output.row_choice(*told, 12);
+      ASSERT_TRUE(choice);
+      EXPECT_EQ(choice->limit, 14);
+      RowResult result;
+      std::vector<TopLogit> best(12);
+      reference::choose({.logits = logits.data(),
+                         .rows = 1,
+                         .vocab = kVocab,
+                         .choices = &*choice,
+                         .top = 12,
+                         .results = &result,
+                         .best = best.data()});
+      TokenEvent a, b;
+      ASSERT_TRUE(output.take_choice(*told, *choice, result, best, b));
+      output.next_token(*from_row, logits.data(), a);
+      EXPECT_EQ(a.token, b.token);
+      EXPECT_NEAR(a.logprob, b.logprob, 1e-6);
+      ASSERT_EQ(a.top.size(), b.top.size());
+      for (size_t i = 0; i < a.top.size(); ++i) {
+        EXPECT_EQ(a.top[i].id, b.top[i].id);
+        EXPECT_NEAR(a.top[i].logprob, b.top[i].logprob, 1e-6);
+      }
+      EXPECT_EQ(told->tokens, from_row->tokens);
+      // Their logits may be so large that the device's sum is none.
+      result.model_sum = INFINITY;
+      EXPECT_EQ(output.take_choice(*told, *choice, result, best, b), logprobs < 0);
+    }
+  }
+}
+
+// Rows that the request changes, or of which a device cannot tell enough, come whole.
+TEST_F(TokenOutputTest, SaysWhatADeviceCannotChoose) {
+  EXPECT_FALSE(output_.row_choice(*start({}), 12));  // ids without a token among the others
+  TokenOutput output{{nullptr, {}}, {kEos}, kVocab};
+  EXPECT_TRUE(output.row_choice(*start({}), 0));
+  EXPECT_FALSE(output.row_choice(*start({.min_tokens = 2}), 12));
+  EXPECT_FALSE(output.row_choice(*start({.logit_bias = {{3, 1.0f}}}), 12));
+  EXPECT_FALSE(output.row_choice(*start({.sampling = {.presence_penalty = 1}}), 12));
+  EXPECT_FALSE(output.row_choice(*start({.sampling = {.temperature = 1, .top_p = 0.9f}}), 0));
+  const auto top_k = start({.sampling = {.temperature = 1, .top_k = 5}});
+  EXPECT_FALSE(output.row_choice(*top_k, 4));
+  EXPECT_EQ(output.row_choice(*top_k, 5)->top, 5);
+  EXPECT_FALSE(output.row_choice(*start({.logprobs = 5}), 4));
 }
 
 // What is held back comes out with the special token, before whatever that stands for.
