@@ -96,7 +96,7 @@ TEST(CudaSampling, ChoiceOfTokens) {
 TEST(CudaSampling, LargestLogits) {
   Rng rng(57);
   for (const int vocab : {201088, 9000, 50}) {
-    for (const int k : {1, 20, 128}) {
+    for (const int k : {1, 20, 128, cuda::kMostTop}) {
       constexpr int kRows = 11;
       OnDevice device;
       auto logits = rng.floats(int64_t{kRows} * vocab, 3);

@@ -198,18 +198,21 @@ TEST_F(CudaSpeed, SmallStages) {
   const float* logits = floats(size_t(64) * vocab);
   std::vector<RowChoice> choices;
   for (int r = 0; r < 64; ++r)
-    choices.push_back({.uniform = (r + 0.5) / 64, .scale = 1, .limit = vocab, .top = 128});
+    choices.push_back(
+        {.uniform = (r + 0.5) / 64, .scale = 1, .limit = vocab, .top = cuda::kMostTop});
   const auto* draw = device_.put(choices);
   for (RowChoice& choice : choices) choice.model_sum = 1;
   const auto* scored = device_.put(choices);
   auto* results = device_.put(std::vector<RowResult>(64));
-  auto* best = device_.put(std::vector<TopLogit>(64 * 128));
+  auto* best = device_.put(std::vector<TopLogit>(64 * cuda::kMostTop));
   time("draw 64 x 201,088", 64.0 * vocab * 4, 0,
        [&] { cuda::run_choice(context_, logits, 64, vocab, draw, results); });
   time("draw 64 x 201,088 with log-probabilities", 64.0 * vocab * 4, 0,
        [&] { cuda::run_choice(context_, logits, 64, vocab, scored, results); });
   time("top 128 of 64 x 201,088", 64.0 * vocab * 4, 0,
        [&] { cuda::run_top(context_, logits, 64, vocab, 128, draw, best); });
+  time("top 256 of 64 x 201,088", 64.0 * vocab * 4, 0,
+       [&] { cuda::run_top(context_, logits, 64, vocab, 256, draw, best); });
 }
 
 }  // namespace

@@ -37,8 +37,16 @@ Deviation Agreement::deviation_of(Model& model, const RunOptions& options) const
 }
 
 const std::vector<SequenceRun>& Agreement::reference_runs() const {
-  static std::map<std::string, std::vector<SequenceRun>> all;
-  std::vector<SequenceRun>& runs = all[fixture_.folder];
+  // By model and cases: some tests keep fewer.
+  static std::map<std::pair<std::string, std::vector<std::vector<int32_t>>>,
+                  std::vector<SequenceRun>>
+      all;
+  std::vector<std::vector<int32_t>> tokens;
+  for (const Sequence& sequence : sequences_) {
+    tokens.push_back(sequence.tokens);
+    tokens.back().push_back(sequence.slot);
+  }
+  std::vector<SequenceRun>& runs = all[{fixture_.folder, std::move(tokens)}];
   if (runs.empty()) runs = run(*load({}), sequences_, {.seed = 4, .steps = 3});
   return runs;
 }

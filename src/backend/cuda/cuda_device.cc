@@ -84,7 +84,8 @@ struct CudaDevice::Aside {
     void* all = nullptr;
     check_cuda(cudaMalloc(&all, bytes), "setting memory aside");
     data = static_cast<char*>(all);
-    check_cuda(cudaEventCreateWithFlags(&launched, cudaEventDisableTiming), "creating an event");
+    check_cuda(cudaEventCreateWithFlags(&launched, cudaEventDisableTiming | cudaEventBlockingSync),
+               "creating an event");
   }
   ~Aside() {
     cudaFree(data);

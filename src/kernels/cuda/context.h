@@ -22,7 +22,7 @@ enum class Scratch : uint8_t {
   kShrunk,       // float32 [rows, rank]: A x
   kWorkMap,      // int32: rows sorted by expert
   kExpertIn,     // bfloat16: inputs of the experts
-  kExpertMid,    // bfloat16: between the experts' two matrices; chosen rows of x
+  kExpertMid,    // bfloat16: between the experts' two matrices
   kExpertOut,    // float32: outputs of the experts before their sum
   kAttention,    // float32: partial results of a split context
   kSharedGate,   // float32 [T]: before the sigmoid of a shared expert

@@ -1,6 +1,8 @@
 // The choice of tokens, and what the host needs to choose or to tell log-probabilities. A row is
 // cut into parts of kPart ids, a block each: the largest of each, then the sum of weights of each,
 // then one block a row that finds the draw. Sums in double precision in one fixed order.
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/cuda/lanes.cuh"
 #include "kernels/cuda/stages.h"
@@ -285,6 +287,16 @@ __global__ void __launch_bounds__(kTopThreads)
 }
 
 constexpr int kSortThreads = 1024;
+constexpr int kSortBytes = 128 * 1024;  // of shared memory; half of it for up to 262,144 ids
+
+// What the GPU allows the sort of that.
+int sort_bytes() {
+  int device = 0, most = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the GPU");
+  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+             "asking for shared memory");
+  return std::min(most, kSortBytes);
+}
 
 // One block a row: sorts the parts' entries in shared memory, [size] a power of two.
 __global__ void __launch_bounds__(kSortThreads)
@@ -346,12 +358,16 @@ void run_top(Context& context, const float* logits, int rows, int vocab, int k,
   const int parts = (vocab + kPart - 1) / kPart, count = parts * k;
   int size = 2;
   while (size < count) size *= 2;
-  const size_t bytes = size * sizeof(uint64_t);
-  LK_CHECK(k > 0 && k <= kMostTop && bytes <= 128 * 1024);
+  static const int most_bytes = [] {
+    const int most = sort_bytes();
+    check_cuda(
+        cudaFuncSetAttribute(merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+        "shared memory of the largest logits");
+    return most;
+  }();
+  const int bytes = size * static_cast<int>(sizeof(uint64_t));
+  LK_CHECK(k > 0 && k <= kMostTop && bytes <= most_bytes);
   auto* entries = context.scratch<uint64_t>(Scratch::kSampling, size_t(rows) * count);
-  static const cudaError_t allowed = cudaFuncSetAttribute(
-      merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 128 * 1024);
-  check_cuda(allowed, "shared memory of the largest logits");
   part_top_kernel<<<dim3(parts, rows), kTopThreads, 0, context.stream()>>>(logits, vocab, parts, k,
                                                                            choices, entries);
   merge_top_kernel<<<rows, kSortThreads, bytes, context.stream()>>>(entries, count, size, k,

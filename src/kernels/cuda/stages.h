@@ -41,7 +41,8 @@ void mix_mamba(Context& context, const Batch& batch, const MambaArgs& args, cons
 void run_choice(Context& context, const float* logits, int rows, int vocab,
                 const RowChoice* choices, RowResult* results);
 
-inline constexpr int kMostTop = 128;
+// A nucleus that these do not hold makes the whole row travel.
+inline constexpr int kMostTop = 256;
 // best [rows, k], k <= kMostTop: the k largest logits below the limit of the rows whose choice has
 // a `top`, by falling value, then rising id. NaN and -infinity do not count; id -1 where a row has
 // too few, and in other rows.
