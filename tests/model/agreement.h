@@ -40,7 +40,7 @@ class Agreement {
   void expect_same_bits(const std::string& kernels) const;
 
  private:
-  // Of all cases on the reference kernels, computed once for each model.
+  // Of all cases on the reference kernels, computed once for each selection.
   const std::vector<SequenceRun>& reference_runs() const;
 
   Fixture fixture_;

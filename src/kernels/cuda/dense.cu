@@ -30,13 +30,6 @@ __global__ void pad_rows(const __nv_bfloat16* from, __nv_bfloat16* to, int64_t r
   }
 }
 
-// Rows row_token[i] of as many vectors each.
-__global__ void gather_rows(const uint4* from, const int32_t* row_token, uint4* to, int vectors) {
-  const int64_t row = blockIdx.x, token = row_token[row];
-  for (int i = threadIdx.x; i < vectors; i += blockDim.x)
-    to[row * vectors + i] = from[token * vectors + i];
-}
-
 __device__ float element(const Table& t, const uint8_t* row, int i) {
   switch (t.element) {
     case Element::kF32:
@@ -105,17 +98,8 @@ bool run_blas_product(Context& context, const Product& product, bool biased) {
   const int width = m.k_tiles * kTileCols, rows = product.map.entries;
   LK_CHECK(product.operand.stride == width);
   LK_CHECK(product.epilogue.target == Target::kStore || product.epilogue.target == Target::kAdd);
-  const __nv_bfloat16* x = product.operand.x;
-  if (product.operand.row_token) {
-    auto* gathered = context.scratch<__nv_bfloat16>(Scratch::kExpertMid, size_t(rows) * width);
-    gather_rows<<<rows, 128, 0, context.stream()>>>(reinterpret_cast<const uint4*>(x),
-                                                    product.operand.row_token,
-                                                    reinterpret_cast<uint4*>(gathered), width / 8);
-    check_launch("gathering rows");
-    x = gathered;
-  }
   return context.blas().run({.weights = m.records,
-                             .x = x,
+                             .x = product.operand.x,
                              .bias = biased ? m.bias : nullptr,
                              .out = product.epilogue.out,
                              .stride = product.epilogue.stride,
@@ -134,7 +118,6 @@ void run_linear(Context& context, const Batch& batch, const Linear& linear,
   LK_CHECK(parts == 1 || call.type == InputType::kF32);
   Product product{.matrix = weights.matrix};
   product.map.entries = call.rows;
-  product.operand.row_token = call.row_token;
   product.operand.stride = width;
   product.operand.x = static_cast<const __nv_bfloat16*>(call.x);
   if (call.type == InputType::kF32 || in != width) {

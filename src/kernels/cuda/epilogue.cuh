@@ -10,12 +10,8 @@ namespace lk::cuda {
 __device__ inline int entry_at(const WorkMap& map, int index) {
   return map.list ? map.list[index] : index;
 }
-__device__ inline int token_of(const Operand& o, int entry) {
-  return o.row_token ? o.row_token[entry] : entry / o.token_divisor;
-}
-__device__ inline int64_t x_row(const Operand& o, int entry) {
-  return o.row_token ? o.row_token[entry] : entry / o.x_divisor;
-}
+__device__ inline int token_of(const Operand& o, int entry) { return entry / o.token_divisor; }
+__device__ inline int64_t x_row(const Operand& o, int entry) { return entry / o.x_divisor; }
 
 // Row 0 of what weights meet.
 template <Codec C>

@@ -90,13 +90,13 @@ void products_of_rows(Context& context, const Batch& batch, const ExpertArgs& ar
                    Prepare{args.x, x, batch.tokens, up.matrix.in, width, middle.g, pairs,
                            static_cast<int>(middle.width), middle.first});
 
-  first.operand = {x, width, args.top_k, args.top_k, nullptr};
+  first.operand = {x, width, args.top_k, args.top_k};
   run_shrink(context, batch, args.up, first);
   first.epilogue.mid = middle.g;
   first.epilogue.stride = middle.width;
   run_product(context, up.codec, first);
 
-  second.operand = {middle.g, middle.width, 1, args.top_k, nullptr};
+  second.operand = {middle.g, middle.width, 1, args.top_k};
   run_shrink(context, batch, args.down, second);
   run_product(context, down.codec, second);
 }
@@ -181,14 +181,14 @@ void run_shared_expert(Context& context, const Batch& batch, const SharedExpertA
     gate = context.scratch<float>(Scratch::kSharedGate, batch.tokens);
     Product product{.matrix = packed(args.gate).matrix};
     product.map.entries = batch.tokens;
-    product.operand = {x, width, 1, 1, nullptr};
+    product.operand = {x, width, 1, 1};
     run_shrink(context, batch, args.gate, product);
     product.epilogue = {.target = Target::kStore, .out = gate, .stride = 1};
     run_product(context, packed(args.gate).codec, product);
   }
   Product first{.matrix = up.matrix};
   first.map.entries = batch.tokens;
-  first.operand = {x, width, 1, 1, nullptr};
+  first.operand = {x, width, 1, 1};
   run_shrink(context, batch, args.up, first);
   first.epilogue = {.target = Target::kActivate,
                     .stride = middle.width,
@@ -198,7 +198,7 @@ void run_shared_expert(Context& context, const Batch& batch, const SharedExpertA
 
   Product second{.matrix = down.matrix};
   second.map.entries = batch.tokens;
-  second.operand = {middle.g, middle.width, 1, 1, nullptr};
+  second.operand = {middle.g, middle.width, 1, 1};
   run_shrink(context, batch, args.down, second);
   second.epilogue = {.target = gate ? Target::kGatedAdd : Target::kAdd,
                      .out = args.residual,

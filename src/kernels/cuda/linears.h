@@ -22,10 +22,8 @@ enum class InputType : uint8_t { kF32, kBF16 };
 struct LinearCall {
   const void* x = nullptr;  // [T, in], on the device
   InputType type = InputType::kF32;
-  int rows = 0;                        // of the output
-  const int32_t* row_token = nullptr;  // [rows] token of each row, on the device; null: row i is
-                                       // token i
-  float* out = nullptr;                // [rows, out_stride], the first `out` of a row are written
+  int rows = 0;          // of the output: the first tokens
+  float* out = nullptr;  // [rows, out_stride], the first `out` of a row are written
   int64_t out_stride = 0;
   bool add = false;  // out += instead of out =
 };

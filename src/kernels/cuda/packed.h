@@ -1,12 +1,12 @@
 // Weights and adapters as the GPU's products read them. A matrix is cut into tiles of 16 rows by 64
-// channels, one record each; a row of tiles is a run of records (but for kBf16Rows). Lane l of a warp owns rows l / 4
-// and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes are the A fragments
-// of four mma.m16n8k16, whose contraction may run over the channels in any order that both operands
-// share. A record holds pieces of 16 bytes a lane, then the tile's scales, 2 bytes a lane (row l /
-// 4, then row l / 4 + 8). Where E4M3 meets E4M3 a record is two mma.m16n8k32, and a lane's channels
-// are 8 from (l % 4) * 8 on and 8 from there + 32, so that a product stays within 32. What scales a
-// whole row is one float32 factor. Gated linears have the gates of 8 units in the upper half of a
-// tile and their ups in the lower one. Immutable.
+// channels, one record each; a row of tiles is a run of records (but for kBf16Rows). Lane l of a
+// warp owns rows l / 4 and l / 4 + 8 of a tile and the 16 channels from (l % 4) * 16 on: its codes
+// are the A fragments of four mma.m16n8k16, whose contraction may run over the channels in any
+// order that both operands share. A record holds pieces of 16 bytes a lane, then the tile's scales,
+// 2 bytes a lane (row l / 4, then row l / 4 + 8). Where E4M3 meets E4M3 a record is two
+// mma.m16n8k32, and a lane's channels are 8 from (l % 4) * 8 on and 8 from there + 32, so that a
+// product stays within 32. What scales a whole row is one float32 factor. Gated linears have the
+// gates of 8 units in the upper half of a tile and their ups in the lower one. Immutable.
 #pragma once
 
 #include <cstdint>

@@ -27,10 +27,8 @@ struct WorkMap {
 struct Operand {
   const __nv_bfloat16* x = nullptr;  // [rows, stride], stride a multiple of 64, zeros behind `in`
   int64_t stride = 0;
-  int x_divisor = 1;      // row of x of an entry: its token where row_token is not null, else
-                          // entry / x_divisor
-  int token_divisor = 1;  // token of an entry: entry / token_divisor, or
-  const int32_t* row_token = nullptr;  // row_token[entry]
+  int x_divisor = 1;      // row of x of an entry: entry / x_divisor
+  int token_divisor = 1;  // token of an entry: entry / token_divisor
   // In place of x where weights meet codes. LoRA reads `full`, the products the codes.
   const float* full = nullptr;     // [rows, stride], the first `in` of a row
   const uint8_t* codes = nullptr;  // E4M3 [rows, stride], placed as place_of_codes says
