@@ -16,8 +16,8 @@ namespace {
 std::atomic<int64_t> allocations{0};
 }  // namespace
 
-// Counts what forward() allocates. Every operator that pairs with the deletes below: a sanitizer has
-// its own of those that are left out.
+// Counts what forward() allocates. Every operator that pairs with the deletes below: a sanitizer
+// has its own of those that are left out.
 __attribute__((noinline)) void* operator new(size_t size, const std::nothrow_t&) noexcept {
   ++allocations;
   return std::malloc(size);
