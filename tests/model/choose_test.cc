@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernels/reference/choose.h"
+#include "tests/model/batch_arrays.h"
 #include "tests/model/harness.h"
 #include "tests/model/passing_kernels.h"
 #include "tests/model/separate_device.h"
@@ -25,15 +26,11 @@ class Choosing : public PassingKernels {
 };
 
 // Four sequences of `length` tokens; every token wants its logits.
-struct Prompts {
+struct Prompts : BatchArrays {
   static constexpr int kSequences = 4;
-  std::vector<int32_t> ids, positions, adapter, sequence, query_start = {0}, context, rows, states,
-                                                          table;
-  std::vector<int64_t> slots;
-  std::vector<KvIndex> kv;
-  Batch batch;
 
   Prompts(int first, int length, size_t groups) {
+    query_start.push_back(0);
     for (int s = 0; s < kSequences; ++s) {
       for (int p = first; p < first + length; ++p) {
         rows.push_back(static_cast<int32_t>(ids.size()));
@@ -49,18 +46,6 @@ struct Prompts {
       table.push_back(s);
     }
     kv.assign(groups, {table.data(), slots.data(), 1});
-    batch = {.tokens = static_cast<int>(ids.size()),
-             .sequences = kSequences,
-             .logit_count = static_cast<int>(rows.size()),
-             .token_ids = ids.data(),
-             .positions = positions.data(),
-             .adapter = adapter.data(),
-             .sequence = sequence.data(),
-             .query_start = query_start.data(),
-             .context_len = context.data(),
-             .logit_rows = rows.data(),
-             .kv = kv,
-             .state_slot = states.data()};
   }
 };
 
@@ -81,7 +66,7 @@ TEST(Choosing, GivesOfEachRowWhatIsWanted) {
     const Prompts step(first, length, layout.groups.size());
     const size_t rows = step.rows.size();
     std::vector<float> expected(rows * vocab);
-    plain->forward(step.batch, plain_cache, expected.data());
+    plain->forward(step.batch(), plain_cache, expected.data());
 
     std::vector<RowChoice> choices(rows);
     std::vector<uint8_t> chosen(rows);
@@ -100,7 +85,7 @@ TEST(Choosing, GivesOfEachRowWhatIsWanted) {
       std::vector<RowResult> results(rows), expected_results(rows);
       std::vector<TopLogit> best(rows * top), expected_best(rows * top);
       std::vector<float> logits(rows * vocab, -7.0f);
-      model->forward_and_choose(step.batch, cache,
+      model->forward_and_choose(step.batch(), cache,
                                 {.choices = choices,
                                  .chosen = chosen,
                                  .top = top,

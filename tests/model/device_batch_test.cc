@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "tests/model/batch_arrays.h"
 #include "tests/model/harness.h"
 #include "tests/model/separate_device.h"
 
@@ -13,12 +14,7 @@ namespace lk::test {
 namespace {
 
 // `count` sequences that decode one token each, the tables `blocks` wide.
-struct Decoding {
-  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context, rows, states, table;
-  std::vector<int64_t> slots;
-  std::vector<KvIndex> kv;
-  Batch batch;
-
+struct Decoding : BatchArrays {
   Decoding(int count, int blocks, bool adapters) {
     for (int i = 0; i < count; ++i) {
       ids.push_back(100 + i);
@@ -35,18 +31,6 @@ struct Decoding {
     table.resize(static_cast<size_t>(count) * blocks);
     std::iota(table.begin(), table.end(), 0);
     kv = {{table.data(), slots.data(), blocks}};
-    batch = {.tokens = count,
-             .sequences = count,
-             .logit_count = count,
-             .token_ids = ids.data(),
-             .positions = positions.data(),
-             .adapter = adapter.data(),
-             .sequence = sequence.data(),
-             .query_start = query_start.data(),
-             .context_len = context.data(),
-             .logit_rows = rows.data(),
-             .kv = kv,
-             .state_slot = states.data()};
   }
 };
 
@@ -55,7 +39,7 @@ TEST(DeviceBatch, PadsDecodeSteps) {
   DeviceBatch placed(device);
   const Rope rope = default_rope(8, 10000);
   const Decoding step(5, 3, true);
-  const Batch& batch = placed.place(step.batch, rope);
+  const Batch& batch = placed.place(step.batch(), rope);
   EXPECT_TRUE(placed.decodes());
   ASSERT_EQ(batch.tokens, 8);
   EXPECT_EQ(batch.sequences, 8);
@@ -99,7 +83,7 @@ TEST(DeviceBatch, KeysFollowWhatLaunchesDependOn) {
   DeviceBatch placed(device);
   const auto key = [&](int count, int blocks, bool adapters) {
     const Decoding step(count, blocks, adapters);
-    placed.place(step.batch, default_rope(8, 10000));
+    placed.place(step.batch(), default_rope(8, 10000));
     return placed.key();
   };
   EXPECT_EQ(key(5, 3, false), key(8, 4, false));
@@ -113,7 +97,7 @@ TEST(DeviceBatch, LeavesThePromptsAsTheyAre) {
   DeviceBatch placed(device);
   Decoding step(3, 2, false);
   step.query_start = {0, 3, 3, 3};
-  const Batch& batch = placed.place(step.batch, default_rope(8, 10000));
+  const Batch& batch = placed.place(step.batch(), default_rope(8, 10000));
   EXPECT_FALSE(placed.decodes());
   EXPECT_EQ(batch.tokens, 3);
   EXPECT_EQ(batch.longest_query, 3);

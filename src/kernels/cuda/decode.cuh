@@ -121,6 +121,14 @@ __device__ inline void decode(const Fragment<C>& f, int i, uint32_t (&a)[4]) {
   }
 }
 
+// Two float32 numbers as two bfloat16 each: the nearest, and what that leaves.
+__device__ inline void split(float first, float second, uint32_t& high, uint32_t& low) {
+  const __nv_bfloat162 h = __floats2bfloat162_rn(first, second);
+  const __nv_bfloat162 l = __floats2bfloat162_rn(first - __low2float(h), second - __high2float(h));
+  high = reinterpret_cast<const uint32_t&>(h);
+  low = reinterpret_cast<const uint32_t&>(l);
+}
+
 // c += a b: c [16 rows, 8 columns], a [16, 16], b [16, 8].
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

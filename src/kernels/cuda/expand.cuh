@@ -40,13 +40,7 @@ __device__ inline void expand_group(const Product& p, const int (&tiles)[kExpand
       const float v[4] = {z.x * scale, z.y * scale, z.z * scale, z.w * scale};
       uint32_t high[2], low[2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const __nv_bfloat162 h = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-        const __nv_bfloat162 l =
-            __floats2bfloat162_rn(v[2 * i] - __low2float(h), v[2 * i + 1] - __high2float(h));
-        high[i] = reinterpret_cast<const uint32_t&>(h);
-        low[i] = reinterpret_cast<const uint32_t&>(l);
-      }
+      for (int i = 0; i < 2; ++i) split(v[2 * i], v[2 * i + 1], high[i], low[i]);
 #pragma unroll
       for (int t = 0; t < kExpandTiles; ++t) {
         uint2 rows[2] = {};

@@ -61,13 +61,7 @@ __device__ void load_parts(const Shrink& s, const float* row, int column, uint4 
     load8(row, s.operand.stride, s.in, column + 8 * i, v);
     uint32_t high[4], low[4];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const __nv_bfloat162 h = __floats2bfloat162_rn(v[2 * c], v[2 * c + 1]);
-      const __nv_bfloat162 l =
-          __floats2bfloat162_rn(v[2 * c] - __low2float(h), v[2 * c + 1] - __high2float(h));
-      high[c] = reinterpret_cast<const uint32_t&>(h);
-      low[c] = reinterpret_cast<const uint32_t&>(l);
-    }
+    for (int c = 0; c < 4; ++c) split(v[2 * c], v[2 * c + 1], high[c], low[c]);
     parts[0][i] = {high[0], high[1], high[2], high[3]};
     parts[1][i] = {low[0], low[1], low[2], low[3]};
   }
