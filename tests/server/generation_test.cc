@@ -293,7 +293,7 @@ TEST(Generation, PausesForSlowReaders) {
   ASSERT_TRUE(w.submitted(1));
   const std::string piece(1 << 20, 'x');
   int sent = 0;
-  while (w.backend.paused.empty() && sent < 1000) {
+  while (w.http.on_loop([&] { return w.backend.paused.empty(); }) && sent < 1000) {
     w.event(1, piece);
     ++sent;
   }
