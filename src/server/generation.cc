@@ -33,7 +33,7 @@ struct Slot {
   GenerationPtr generation;
   int index = 0;
   Clock::time_point last;  // token, or the request's arrival
-  bool first = true;
+  size_t tokens = 0;
 };
 
 }  // namespace
@@ -158,7 +158,7 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
     generation->ids = std::move(*ids);
     generation->unfinished = generation->ids.size();
     for (size_t i = 0; i < generation->ids.size(); ++i) {
-      slots[generation->ids[i]] = {generation, static_cast<int>(i), record.arrived, true};
+      slots[generation->ids[i]] = {generation, static_cast<int>(i), record.arrived};
     }
     if (generation->answer->streams()) {
       generation->exchange->on_drained([self = weak_from_this(), weak = std::weak_ptr(generation)] {
@@ -194,10 +194,10 @@ struct Generations::Impl : std::enable_shared_from_this<Generations::Impl> {
       if (record.first_token == Clock::time_point()) record.first_token = now;
       if (observer != nullptr) {
         observer->on_token(record, std::chrono::duration<double>(now - slot.last).count(),
-                           slot.first);
+                           slot.tokens == 0);
       }
       slot.last = now;
-      slot.first = false;
+      record.longest_output = std::max(record.longest_output, ++slot.tokens);
     }
     const int index = at->second.index;
     if (event.finish != FinishReason::kNone) {

@@ -35,7 +35,8 @@ struct GenerationRecord {
   int status = 200;
   std::string finish;  // "stop", "length", "error", "abort"
   size_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
-  int samples = 0;  // requests of the engine
+  size_t longest_output = 0;  // tokens of the longest of its answers
+  int samples = 0;            // requests of the engine
   int max_tokens = -1;
   std::chrono::steady_clock::time_point arrived, submitted, first_token, ended;  // or none: epoch
   // Seconds in the engine's queue, the longest of its requests; below 0: none came to run.

@@ -101,8 +101,9 @@ struct Metrics::Impl {
   std::array<Counter, kReasons.size()> ended;
   Histogram first_token{kFirstToken}, between_tokens{kBetweenTokens};
   Histogram per_token{kBetweenTokens}, whole{kRequest}, prefill{kRequest}, decode{kRequest};
-  Histogram queue{kRequest};
-  Histogram prompt_sizes{kTokens}, output_sizes{kTokens}, max_tokens{kTokens}, samples{kSamples};
+  Histogram queue{kRequest}, inference{kRequest};
+  Histogram prompt_sizes{kTokens}, computed_sizes{kTokens}, output_sizes{kTokens};
+  Histogram longest_outputs{kTokens}, max_tokens{kTokens}, samples{kSamples};
   std::map<std::string, AdapterSeries> adapters;
   uint64_t uses = 0;
 
@@ -151,9 +152,15 @@ void Metrics::on_end(const GenerationRecord& record) {
   m.prompt_tokens.Increment(static_cast<double>(record.prompt_tokens));
   m.cached_tokens.Increment(static_cast<double>(record.cached_tokens));
   m.whole.Observe(seconds(record.ended - record.arrived));
-  if (record.queued >= 0) m.queue.Observe(record.queued);
+  if (record.queued >= 0) {
+    m.queue.Observe(record.queued);
+    m.inference.Observe(std::max(0.0, seconds(record.ended - record.submitted) - record.queued));
+  }
   m.prompt_sizes.Observe(static_cast<double>(record.prompt_tokens));
+  m.computed_sizes.Observe(static_cast<double>(record.prompt_tokens) -
+                           static_cast<double>(record.cached_tokens));
   m.output_sizes.Observe(static_cast<double>(record.output_tokens));
+  m.longest_outputs.Observe(static_cast<double>(record.longest_output));
   m.samples.Observe(record.samples);
   if (record.max_tokens >= 0) m.max_tokens.Observe(record.max_tokens);
   if (record.first_token != none) {
@@ -207,6 +214,11 @@ void Metrics::Impl::write_engine(Page& page, const EngineSnapshot& engine) {
     used = std::max(used, 1 - static_cast<double>(stats.free_blocks[i]) / engine.total_blocks[i]);
   }
   page.one_gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is in use, 0 to 1", used);
+  page.family("vllm:cache_config_info", "Sizes of the KV cache; the value is 1", MetricType::Gauge);
+  const auto most_blocks = std::max_element(engine.total_blocks.begin(), engine.total_blocks.end());
+  page.gauge(1, {{"block_size", std::to_string(kKvBlockTokens)},
+                 {"num_gpu_blocks",
+                  std::to_string(most_blocks == engine.total_blocks.end() ? 0 : *most_blocks)}});
   page.one_count("vllm:num_preemptions_total", "Requests put back for want of KV blocks",
                  static_cast<double>(stats.preemptions));
   page.one_count("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
@@ -245,11 +257,17 @@ void Metrics::Impl::write_requests(Page& page) {
   page.histogram("vllm:request_time_per_output_token_seconds", "Mean of a request", per_token);
   page.histogram("vllm:e2e_request_latency_seconds", "From arrival to the end", whole);
   page.histogram("vllm:request_queue_time_seconds", "From submission to the first step", queue);
+  page.histogram("vllm:request_inference_time_seconds", "From the first step to the end",
+                 inference);
   page.histogram("vllm:request_prefill_time_seconds", "From submission to the first token",
                  prefill);
   page.histogram("vllm:request_decode_time_seconds", "From the first token to the end", decode);
   page.histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", prompt_sizes);
   page.histogram("vllm:request_generation_tokens", "Tokens generated for a request", output_sizes);
+  page.histogram("vllm:request_prefill_kv_computed_tokens",
+                 "Prompt tokens that were not taken from the prefix cache", computed_sizes);
+  page.histogram("vllm:request_max_num_generation_tokens",
+                 "Tokens of the longest answer to a request", longest_outputs);
   page.histogram("vllm:request_params_max_tokens", "max_tokens of a request", max_tokens);
   page.histogram("vllm:request_params_n", "Answers that a request asks for", samples);
 }

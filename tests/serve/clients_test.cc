@@ -16,25 +16,10 @@
 namespace lk {
 namespace {
 
-std::string adapter_path(const std::string& task) {
-  return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/" + task;
-}
-
 OrderedJson long_body(int tokens, bool stream) {
   return {{"model", "sql"},       {"prompt", "Count the flights."},
           {"max_tokens", tokens}, {"ignore_eos", true},
           {"temperature", 1},     {"stream", stream}};
-}
-
-// True once `holds`, asked for `seconds` times test::kPatience.
-bool comes_true(double seconds, const std::function<bool()>& holds) {
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds * test::kPatience);
-  do {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  } while (std::chrono::steady_clock::now() < end);
-  return false;
 }
 
 class Clients : public testing::Test {

@@ -12,10 +12,6 @@ namespace {
 
 const std::vector<std::string> kTasks = {"sql", "json", "math"};
 
-std::string adapter_path(const std::string& task) {
-  return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/" + task;
-}
-
 std::vector<std::string> with_adapters(std::vector<std::string> args) {
   args.push_back("--lora-modules");
   for (const std::string& task : kTasks) args.push_back(task + "=" + adapter_path(task));

@@ -10,10 +10,6 @@
 namespace lk {
 namespace {
 
-std::string adapter_path(const std::string& task) {
-  return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/" + task;
-}
-
 HttpAnswer ask(ServerProcess& server, const std::string& model, const std::string& question,
                int max_tokens = 80) {
   return server.client(60).post("/v1/chat/completions", chat_body(model, question, max_tokens));

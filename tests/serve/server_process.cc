@@ -176,6 +176,20 @@ double ServerProcess::metric(const std::string& name) const {
   return sum;
 }
 
+std::string adapter_path(const std::string& task) {
+  return std::string(LK_SOURCE_DIR) + "/models/tiny-gpt-oss-mxfp4/adapters/" + task;
+}
+
+bool comes_true(double seconds, const std::function<bool()>& holds) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds * test::kPatience);
+  do {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
 void rotate_adapter(const std::string& from, const std::string& folder, int shift) {
   fs::create_directories(folder);
   const Json config = Json::parse(slurp(from + "/adapter_config.json"));

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -52,6 +53,12 @@ class ServerProcess {
 
 int free_port();
 std::string temporary_folder();  // removed at the end of the process
+
+// Of the small model's adapter for a task: "sql", "json", "math".
+std::string adapter_path(const std::string& task);
+
+// True once `holds`, asked for `seconds` times test::kPatience.
+bool comes_true(double seconds, const std::function<bool()>& holds);
 
 // Copies an adapter of the small model into `folder`, its rank index rotated by `shift`: the same
 // function from other bytes, so that the right answer is known while identities differ.
