@@ -316,7 +316,7 @@ struct ChooseArgs {
   const float* logits;  // [R, vocab]
   int rows, vocab;
   const RowChoice* choices;  // [R]
-  int top;                   // at least that of each choice, at most most_top(); 0: none is told
+  int top;                   // at least that of each choice, at most most_top(vocab); 0: none
   RowResult* results;        // out [R]
   TopLogit* best;            // out [R, top] by falling logit, then rising id; ids below the limit
 };
@@ -357,7 +357,7 @@ class Kernels {
   // Does this device choose tokens? Elsewhere the host reads the logits anyway.
   virtual bool chooses() const { return false; }
   virtual void choose(const ChooseArgs&) {}
-  virtual int most_top() const { return 0; }  // ChooseArgs::top at most
+  virtual int most_top(int /*vocab*/) const { return 0; }  // ChooseArgs::top at most
 };
 
 }  // namespace lk

@@ -49,7 +49,7 @@ class Decoder : public Model {
                const ForwardTrace& trace) override;
   bool chooses() const override { return parts_.kernels->chooses(); }
   void forward_and_choose(const Batch& batch, KvCache& cache, const StepOutput& output) override;
-  int most_top() const override { return parts_.kernels->most_top(); }
+  int most_top() const override { return parts_.kernels->most_top(parts_.spec.vocab); }
   void read_row(int row, float* logits) override;
 
  private:

@@ -18,6 +18,13 @@ cuda::Context& context() {
   return shared;
 }
 
+// So many that published vocabularies get all, and wider ones what shared memory holds.
+TEST(CudaSampling, MostTopFitsTheVocabulary) {
+  EXPECT_EQ(cuda::most_top(151'936), cuda::kMostTop);
+  EXPECT_GT(cuda::most_top(1 << 20), 0);
+  EXPECT_LT(cuda::most_top(1 << 20), cuda::kMostTop);
+}
+
 TEST(CudaSampling, ChoiceOfTokens) {
   Rng rng(56);
   for (const int vocab : {201088, 8192, 300, 1}) {

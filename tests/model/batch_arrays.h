@@ -9,9 +9,8 @@
 namespace lk::test {
 
 struct BatchArrays {
-  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context, rows, states, table;
-  std::vector<int64_t> slots;
-  std::vector<KvIndex> kv;
+  std::vector<int32_t> ids, positions, adapter, sequence, query_start, context, rows, states;
+  std::vector<KvIndex> kv;  // by KV group, of arrays that stay as they are, too
 
   // Valid as long as the arrays stay as they are.
   Batch batch() const {

@@ -18,7 +18,7 @@ class Choosing : public PassingKernels {
       : PassingKernels(std::move(inner)), device_(device) {}
   Device& device() const override { return device_; }
   bool chooses() const override { return true; }
-  int most_top() const override { return 16; }
+  int most_top(int) const override { return 16; }
   void choose(const ChooseArgs& args) override { reference::choose(args); }
 
  private:
@@ -28,6 +28,8 @@ class Choosing : public PassingKernels {
 // Four sequences of `length` tokens; every token wants its logits.
 struct Prompts : BatchArrays {
   static constexpr int kSequences = 4;
+  std::vector<int32_t> table;
+  std::vector<int64_t> slots;
 
   Prompts(int first, int length, size_t groups) {
     query_start.push_back(0);

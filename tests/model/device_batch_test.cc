@@ -15,6 +15,9 @@ namespace {
 
 // `count` sequences that decode one token each, the tables `blocks` wide.
 struct Decoding : BatchArrays {
+  std::vector<int32_t> table;
+  std::vector<int64_t> slots;
+
   Decoding(int count, int blocks, bool adapters) {
     for (int i = 0; i < count; ++i) {
       ids.push_back(100 + i);

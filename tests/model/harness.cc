@@ -18,6 +18,7 @@
 #include "kernels/devices.h"
 #include "model/archs.h"
 #include "model/load.h"
+#include "tests/model/batch_arrays.h"
 
 namespace lk::test {
 namespace {
@@ -71,28 +72,25 @@ struct Chunk {
 };
 
 // One step's arrays behind a Batch.
-struct Step {
-  std::vector<int32_t> token_ids, positions, adapter, sequence, query_start = {0}, context_len,
-                                                                rows, states;
+struct Step : BatchArrays {
   std::vector<std::vector<int32_t>> tables;  // by KV group
   std::vector<std::vector<int64_t>> slot_mapping;
-  std::vector<KvIndex> kv;
-  Batch batch;
 
   Step(const std::vector<Sequence>& sequences, const std::vector<Chunk>& chunks,
        std::vector<GroupBlocks>& groups, const std::vector<int32_t>& state_slots) {
+    query_start.push_back(0);
     for (size_t s = 0; s < chunks.size(); ++s) {
       const Chunk& chunk = chunks[s];
       const Sequence& from = sequences[chunk.sequence];
       for (int p = chunk.begin; p < chunk.end; ++p) {
-        rows.push_back(static_cast<int32_t>(token_ids.size()));
-        token_ids.push_back(from.tokens[p]);
+        rows.push_back(static_cast<int32_t>(ids.size()));
+        ids.push_back(from.tokens[p]);
         positions.push_back(p);
         adapter.push_back(from.slot);
         sequence.push_back(static_cast<int32_t>(s));
       }
-      query_start.push_back(static_cast<int32_t>(token_ids.size()));
-      context_len.push_back(chunk.end);
+      query_start.push_back(static_cast<int32_t>(ids.size()));
+      context.push_back(chunk.end);
       states.push_back(state_slots[chunk.sequence]);
       for (GroupBlocks& group : groups) group.advance(chunk.sequence, chunk.begin, chunk.end);
     }
@@ -101,18 +99,6 @@ struct Step {
       const int max_blocks = static_cast<int>(tables[g].size() / chunks.size());
       kv.push_back({tables[g].data(), slot_mapping[g].data(), max_blocks});
     }
-    batch = {.tokens = static_cast<int>(token_ids.size()),
-             .sequences = static_cast<int>(chunks.size()),
-             .logit_count = static_cast<int>(rows.size()),
-             .token_ids = token_ids.data(),
-             .positions = positions.data(),
-             .adapter = adapter.data(),
-             .sequence = sequence.data(),
-             .query_start = query_start.data(),
-             .context_len = context_len.data(),
-             .logit_rows = rows.data(),
-             .kv = kv,
-             .state_slot = states.data()};
   }
 
  private:
@@ -335,7 +321,7 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
         choose_chunks(sequences, done, options.one_token_steps, step + 1 >= options.steps, random);
     if (chunks.empty()) continue;
     const Step s(sequences, chunks, groups, state_slots);
-    const int tokens = s.batch.tokens;
+    const int tokens = static_cast<int>(s.ids.size());
     std::vector<int32_t> chosen(size_t{1} * layers * tokens * k), forced(chosen.size());
     // Both directions between [layers, tokens of the batch, k] and each sequence's own array.
     const auto each_row = [&](auto&& body) {
@@ -358,7 +344,7 @@ std::vector<SequenceRun> run(Model& model, const std::vector<Sequence>& sequence
     ForwardTrace trace;
     if (options.trace) trace.experts = chosen.data();
     if (options.forced) trace.forced_experts = forced.data();
-    model.forward(s.batch, cache, logits.data(), trace);
+    model.forward(s.batch(), cache, logits.data(), trace);
     each_row([&](int sequence, size_t own, size_t shared) {
       std::copy_n(&chosen[shared], k, &runs[sequence].experts[own]);
     });

@@ -134,7 +134,7 @@ class CudaKernels : public Kernels {
     cuda::run_choice(context_, args.logits, args.rows, args.vocab, args.choices, args.results);
     cuda::run_top(context_, args.logits, args.rows, args.vocab, args.top, args.choices, args.best);
   }
-  int most_top() const override { return cuda::kMostTop; }
+  int most_top(int vocab) const override { return cuda::most_top(vocab); }
 
  private:
   const __nv_bfloat16* normed(const Batch& batch, const float* residual, const Norm& norm,

@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/packed.h"
 
@@ -68,6 +70,33 @@ struct Product {
   Adapters adapters;
   Epilogue epilogue;
 };
+
+// call(std::integral_constant<Codec, codec>()): kernels are made for each codec.
+template <typename Call>
+void with_codec(Codec codec, const Call& call) {
+  switch (codec) {
+    case Codec::kBf16:
+      return call(std::integral_constant<Codec, Codec::kBf16>{});
+    case Codec::kBf16Rows:
+      return call(std::integral_constant<Codec, Codec::kBf16Rows>{});
+    case Codec::kMxfp4:
+      return call(std::integral_constant<Codec, Codec::kMxfp4>{});
+    case Codec::kNvfp4:
+      return call(std::integral_constant<Codec, Codec::kNvfp4>{});
+    case Codec::kFp8:
+      return call(std::integral_constant<Codec, Codec::kFp8>{});
+    case Codec::kMxfp8:
+      return call(std::integral_constant<Codec, Codec::kMxfp8>{});
+    case Codec::kFp8Block:
+      return call(std::integral_constant<Codec, Codec::kFp8Block>{});
+    case Codec::kFp8Codes:
+      return call(std::integral_constant<Codec, Codec::kFp8Codes>{});
+    case Codec::kMxfp8Codes:
+      return call(std::integral_constant<Codec, Codec::kMxfp8Codes>{});
+    case Codec::kFp8BlockCodes:
+      return call(std::integral_constant<Codec, Codec::kFp8BlockCodes>{});
+  }
+}
 
 // Rows of x a matrix meets on average decide between the two kernels; all that is known is on the
 // host. How many: dense.cu.

@@ -2,6 +2,7 @@
 // cut into parts of kPart ids, a block each: the largest of each, then the sum of weights of each,
 // then one block a row that finds the draw. Sums in double precision in one fixed order.
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "kernels/cuda/lanes.cuh"
@@ -291,11 +292,24 @@ constexpr int kSortBytes = 128 * 1024;  // of shared memory; half of it for up t
 
 // What the GPU allows the sort of that.
 int sort_bytes() {
-  int device = 0, most = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the GPU");
-  check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-             "asking for shared memory");
-  return std::min(most, kSortBytes);
+  static const int bytes = [] {
+    int device = 0, most = 0;
+    check_cuda(cudaGetDevice(&device), "asking for the GPU");
+    check_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+               "asking for shared memory");
+    return std::min(most, kSortBytes);
+  }();
+  return bytes;
+}
+
+int parts_of(int vocab) { return (vocab + kPart - 1) / kPart; }
+
+// Entries that the sort of `k` from each part takes.
+int sort_size(int vocab, int k) {
+  return static_cast<int>(std::bit_ceil(unsigned(parts_of(vocab) * k)));
+}
+int bytes_of_sort(int vocab, int k) {
+  return sort_size(vocab, k) * static_cast<int>(sizeof(uint64_t));
 }
 
 // One block a row: sorts the parts' entries in shared memory, [size] a power of two.
@@ -334,7 +348,7 @@ __global__ void __launch_bounds__(kSortThreads)
 void run_choice(Context& context, const float* logits, int rows, int vocab,
                 const RowChoice* choices, RowResult* results) {
   if (rows == 0) return;
-  const int parts = (vocab + kPart - 1) / kPart;
+  const int parts = parts_of(vocab);
   const size_t count = size_t(rows) * parts;
   auto* sums = context.scratch<double>(Scratch::kSampling, 3 * count);
   static_assert(sizeof(Best) == sizeof(double));
@@ -352,26 +366,25 @@ void run_choice(Context& context, const float* logits, int rows, int vocab,
   check_launch("choice of tokens");
 }
 
+int most_top(int vocab) {
+  int k = kMostTop;
+  while (k > 0 && bytes_of_sort(vocab, k) > sort_bytes()) k /= 2;
+  return k;
+}
+
 void run_top(Context& context, const float* logits, int rows, int vocab, int k,
              const RowChoice* choices, TopLogit* best) {
   if (rows == 0 || k == 0) return;
-  const int parts = (vocab + kPart - 1) / kPart, count = parts * k;
-  int size = 2;
-  while (size < count) size *= 2;
-  static const int most_bytes = [] {
-    const int most = sort_bytes();
-    check_cuda(
-        cudaFuncSetAttribute(merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-        "shared memory of the largest logits");
-    return most;
-  }();
-  const int bytes = size * static_cast<int>(sizeof(uint64_t));
-  LK_CHECK(k > 0 && k <= kMostTop && bytes <= most_bytes);
+  LK_CHECK(k > 0 && k <= most_top(vocab));
+  const int parts = parts_of(vocab), count = parts * k, size = sort_size(vocab, k);
+  static const cudaError_t allowed = cudaFuncSetAttribute(
+      merge_top_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sort_bytes());
+  check_cuda(allowed, "shared memory of the largest logits");
   auto* entries = context.scratch<uint64_t>(Scratch::kSampling, size_t(rows) * count);
   part_top_kernel<<<dim3(parts, rows), kTopThreads, 0, context.stream()>>>(logits, vocab, parts, k,
                                                                            choices, entries);
-  merge_top_kernel<<<rows, kSortThreads, bytes, context.stream()>>>(entries, count, size, k,
-                                                                    choices, best);
+  merge_top_kernel<<<rows, kSortThreads, bytes_of_sort(vocab, k), context.stream()>>>(
+      entries, count, size, k, choices, best);
   check_launch("largest logits");
 }
 

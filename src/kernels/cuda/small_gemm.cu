@@ -224,28 +224,7 @@ void launch_for(Context& context, const Product& p, int average) {
 }  // namespace
 
 void run_small_product(Context& context, Codec codec, const Product& p, int average) {
-  switch (codec) {
-    case Codec::kBf16:
-      return launch_for<Codec::kBf16>(context, p, average);
-    case Codec::kBf16Rows:
-      return launch_for<Codec::kBf16Rows>(context, p, average);
-    case Codec::kMxfp4:
-      return launch_for<Codec::kMxfp4>(context, p, average);
-    case Codec::kNvfp4:
-      return launch_for<Codec::kNvfp4>(context, p, average);
-    case Codec::kFp8:
-      return launch_for<Codec::kFp8>(context, p, average);
-    case Codec::kMxfp8:
-      return launch_for<Codec::kMxfp8>(context, p, average);
-    case Codec::kFp8Block:
-      return launch_for<Codec::kFp8Block>(context, p, average);
-    case Codec::kFp8Codes:
-      return launch_for<Codec::kFp8Codes>(context, p, average);
-    case Codec::kMxfp8Codes:
-      return launch_for<Codec::kMxfp8Codes>(context, p, average);
-    case Codec::kFp8BlockCodes:
-      return launch_for<Codec::kFp8BlockCodes>(context, p, average);
-  }
+  with_codec(codec, [&](auto c) { launch_for<decltype(c)::value>(context, p, average); });
 }
 
 }  // namespace lk::cuda

@@ -43,9 +43,11 @@ void run_choice(Context& context, const float* logits, int rows, int vocab,
 
 // A nucleus that these do not hold makes the whole row travel.
 inline constexpr int kMostTop = 256;
-// best [rows, k], k <= kMostTop: the k largest logits below the limit of the rows whose choice has
-// a `top`, by falling value, then rising id. NaN and -infinity do not count; id -1 where a row has
-// too few, and in other rows.
+// That, or less where the GPU's shared memory does not hold as many of each part of a row.
+int most_top(int vocab);
+// best [rows, k], k <= most_top(vocab): the k largest logits below the limit of the rows whose
+// choice has a `top`, by falling value, then rising id. NaN and -infinity do not count; id -1 where
+// a row has too few, and in other rows.
 void run_top(Context& context, const float* logits, int rows, int vocab, int k,
              const RowChoice* choices, TopLogit* best);
 

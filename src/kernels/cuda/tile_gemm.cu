@@ -287,28 +287,7 @@ void launch(Context& context, const Product& p) {
 }  // namespace
 
 void run_tile_product(Context& context, Codec codec, const Product& p) {
-  switch (codec) {
-    case Codec::kBf16:
-      return launch<Codec::kBf16>(context, p);
-    case Codec::kBf16Rows:
-      return launch<Codec::kBf16Rows>(context, p);
-    case Codec::kMxfp4:
-      return launch<Codec::kMxfp4>(context, p);
-    case Codec::kNvfp4:
-      return launch<Codec::kNvfp4>(context, p);
-    case Codec::kFp8:
-      return launch<Codec::kFp8>(context, p);
-    case Codec::kMxfp8:
-      return launch<Codec::kMxfp8>(context, p);
-    case Codec::kFp8Block:
-      return launch<Codec::kFp8Block>(context, p);
-    case Codec::kFp8Codes:
-      return launch<Codec::kFp8Codes>(context, p);
-    case Codec::kMxfp8Codes:
-      return launch<Codec::kMxfp8Codes>(context, p);
-    case Codec::kFp8BlockCodes:
-      return launch<Codec::kFp8BlockCodes>(context, p);
-  }
+  with_codec(codec, [&](auto c) { launch<decltype(c)::value>(context, p); });
 }
 
 }  // namespace lk::cuda
