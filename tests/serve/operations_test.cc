@@ -16,8 +16,8 @@ TEST(Operations, MetricsHaveTheNamesOfDashboards) {
   ASSERT_TRUE(server.ready()) << server.log();
   const std::string base = server.client().get("/v1/models").json()["data"][0]["id"];
   for (const std::string& model : {base, std::string("sql")}) {
-    const OrderedJson body = {{"model", model},    {"prompt", "Count the flights."},
-                              {"max_tokens", 5},   {"ignore_eos", true},
+    const OrderedJson body = {{"model", model},   {"prompt", "Count the flights."},
+                              {"max_tokens", 5},  {"ignore_eos", true},
                               {"temperature", 0}, {"n", 2}};
     ASSERT_EQ(server.client().post("/v1/completions", body).status, 200);
   }
@@ -35,10 +35,9 @@ TEST(Operations, MetricsHaveTheNamesOfDashboards) {
     EXPECT_GT(found, 0) << name << " " << label;
     return total;
   };
-  for (const char* name :
-       {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
-        "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total",
-        "prompt_tokens_cached_total"}) {
+  for (const char* name : {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+                           "num_preemptions_total", "prefix_cache_queries_total",
+                           "prefix_cache_hits_total", "prompt_tokens_cached_total"}) {
     sum(std::string("vllm:") + name, "");
   }
   EXPECT_EQ(sum("vllm:generation_tokens_total", ""), 20);
@@ -93,14 +92,15 @@ TEST(Operations, ASecondInterruptKills) {
   ASSERT_TRUE(server.ready()) << server.log();
   std::atomic<bool> started{false};
   std::thread client([&] {
-    server.client(60).stream("/v1/completions",
-                             {{"prompt", "Once"}, {"max_tokens", 100'000}, {"ignore_eos", true},
-                              {"stream", true}},
-                             [&](const StreamAnswer&) { return started = true; });
+    server.client(60).stream(
+        "/v1/completions",
+        {{"prompt", "Once"}, {"max_tokens", 100'000}, {"ignore_eos", true}, {"stream", true}},
+        [&](const StreamAnswer&) { return started = true; });
   });
   EXPECT_TRUE(comes_true(10, [&] { return started.load(); }));
   server.signal(SIGINT);  // the stream goes on
-  EXPECT_TRUE(comes_true(5, [&] { return server.log().find("drain_started") != std::string::npos; }));
+  EXPECT_TRUE(
+      comes_true(5, [&] { return server.log().find("drain_started") != std::string::npos; }));
   EXPECT_EQ(server.wait(0.3), -1);
   server.signal(SIGINT);
   EXPECT_EQ(server.wait(5), 130);
