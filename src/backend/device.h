@@ -64,6 +64,8 @@ class Device {
   // Waits until the bytes are there.
   virtual void download(void* to, const void* from, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Throws DeviceError where the device is lost, which nothing else tells while there is no work.
+  virtual void check() {}
 
   // Writes `bytes` at `to`, piece by piece: `make(piece, offset)` writes the bytes from `offset` on
   // into host memory. Pieces are multiples of `granule` (but for the last) and made by several

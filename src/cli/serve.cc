@@ -282,6 +282,7 @@ Result<int> serve(const ServeOptions& options) {
   LK_RETURN_IF_ERROR(load_adapters(lora, *store));
   print_plan(options, parts, served, memory, store->list(), *engine);
 
+  server_opts.end_if_stuck = !device.is_host();  // on a slow CPU a step may just be long
   raise_file_limit();
   Server server(served, std::move(engine), std::move(store), std::move(server_opts));
   LK_RETURN_IF_ERROR(server.listen());

@@ -146,6 +146,8 @@ Result<LoadedAdapter> AdapterLoader::load(AdapterSource source) const try {
   return fail(ErrorKind::kResource, "there is not memory enough to load it: {}", full.what());
 } catch (const std::bad_alloc&) {
   return fail(ErrorKind::kResource, "there is not memory enough to load it");
+} catch (const std::exception& error) {  // a device that failed, which the engine sees for itself
+  return fail(ErrorKind::kInternal, "{}", error.what());
 }
 
 }  // namespace lk

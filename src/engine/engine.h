@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <vector>
@@ -28,6 +29,8 @@ struct EngineOptions {
   size_t kv_bytes = 0;        // KV cache at most; 0: half of the memory that is available
   int adapter_slots = 16;     // as ModelOptions::adapter_slots
   bool prefix_cache = true;   // requests with the same beginning (and adapter) share its blocks
+  // How often a service whose engine is idle looks whether the device is still there.
+  std::chrono::milliseconds check_device_every{5000};
 };
 
 // EngineOptions::max_step_tokens that suits a device: on the CPU a long step keeps decoding streams
@@ -60,6 +63,7 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(Model& model, Vocabulary vocabulary,
                                                 const EngineOptions& options);
 
+  const EngineOptions& options() const { return options_; }
   int max_model_len() const { return options_.max_model_len; }
   // As check_request. Thread-safe.
   Status check(const Request& request) const;
@@ -79,6 +83,8 @@ class Engine {
   void release_unused_adapters();
 
   // Nothing to do: no requests, or paused ones alone.
+  // Throws DeviceError where the device is lost.
+  void check_device() { model_.device().check(); }
   bool idle() const { return sequences_.size() == static_cast<size_t>(paused_); }
   // One forward pass over everything that can run; appends to `events`. Does nothing when idle.
   // Where the pass or one request's part of the output fails with an exception, the requests that

@@ -42,16 +42,22 @@ struct EngineService::Impl {
     thread = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "lk-engine");
       run();
+      const std::lock_guard lock(mutex);
+      ended = true;
+      gone.notify_all();
     });
   }
 
   ~Impl() {
-    {
-      std::lock_guard lock(mutex);
-      stop = true;
-    }
-    wake.notify_all();
+    stop_within(std::chrono::milliseconds(0));
     thread.join();
+  }
+
+  bool stop_within(std::chrono::milliseconds wait) {
+    std::unique_lock lock(mutex);
+    stop = true;
+    wake.notify_all();
+    return gone.wait_for(lock, wait, [this] { return ended; });
   }
 
   Result<RequestId> submit(std::vector<std::unique_ptr<Sequence>> sequences) {
@@ -78,6 +84,7 @@ struct EngineService::Impl {
     try {
       while (next_commands(commands)) {
         for (Command& command : commands) apply(command);
+        if (commands.empty() && engine->idle()) engine->check_device();
         commands.clear();
         if (engine->idle()) {
           engine->release_unused_adapters();
@@ -96,12 +103,12 @@ struct EngineService::Impl {
     }
   }
 
-  // Waits while there is nothing to do. False if the service ends. What comes in later is for the
-  // step after the one that begins now.
+  // Waits while there is nothing to do; after a while without a command, then there are none. False
+  // if the service ends. What comes in later is for the step after the one that begins now.
   bool next_commands(std::vector<Command>& commands) {
     const bool idle = engine->idle();
     std::unique_lock lock(mutex);
-    if (idle) wake.wait(lock, [this] { return stop || !inbox.empty(); });
+    if (idle) wake.wait_for(lock, check_every, [this] { return stop || !inbox.empty(); });
     if (stop) return false;
     commands.swap(inbox);
     told.stepping = true;
@@ -170,12 +177,13 @@ struct EngineService::Impl {
   }
 
   std::unique_ptr<Engine> engine;  // its `prepare` and `check` from any thread, the rest from ours
+  std::chrono::milliseconds check_every = engine->options().check_device_every;
   Deliver deliver;
 
   std::mutex mutex;
-  std::condition_variable wake;
+  std::condition_variable wake, gone;
   std::vector<Command> inbox;
-  bool stop = false;
+  bool stop = false, ended = false;
   RequestId next_id = 1;
   EngineSnapshot told;
 
@@ -187,6 +195,8 @@ EngineService::EngineService(std::unique_ptr<Engine> engine, Deliver deliver)
     : impl_(std::make_unique<Impl>(std::move(engine), std::move(deliver))) {}
 
 EngineService::~EngineService() = default;
+
+bool EngineService::stop(std::chrono::milliseconds wait) { return impl_->stop_within(wait); }
 
 Result<RequestId> EngineService::submit(Request request) {
   std::vector<std::unique_ptr<Sequence>> sequences(1);

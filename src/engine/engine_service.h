@@ -51,6 +51,10 @@ class EngineService {
   // last other holder let go of one. Each step does it too.
   void release_unused_adapters();
 
+  // Ends the thread after the running step, as the destructor does. False if that step takes longer
+  // than `wait`: then the destructor would wait for it, maybe for ever where a device hangs.
+  bool stop(std::chrono::milliseconds wait);
+
   int max_model_len() const;
   EngineSnapshot snapshot() const;
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -46,6 +47,12 @@ void LogWriter::write(std::string line) {
     }
     impl->sink(line);
   });
+}
+
+void LogWriter::flush() {
+  std::promise<void> done;
+  impl_->writer.post([&done] { done.set_value(); });
+  done.get_future().wait();
 }
 
 std::string line_begin() {

@@ -18,6 +18,7 @@ class LogWriter {
   ~LogWriter();  // writes what waits
 
   void write(std::string line);  // without its line break
+  void flush();                  // waits until what was written is out
 
  private:
   struct Impl;

@@ -10,6 +10,7 @@
 #include "server/metrics.h"
 #include "server/request_log.h"
 #include "server/routes.h"
+#include "server/status_routes.h"
 
 namespace lk {
 namespace {
@@ -17,8 +18,9 @@ namespace {
 bool failed(const TokenEvent& event) { return event.finish == FinishReason::kError; }
 
 constexpr int kTextThreads = 2;
-constexpr int kKilled = 130;
-constexpr std::chrono::milliseconds kDrainPoll{20};
+constexpr int kFailed = 1, kKilled = 130;
+constexpr std::chrono::milliseconds kDrainPoll{20}, kStuckPoll{500};
+constexpr std::chrono::seconds kLastStep{10};  // may run so long after all is answered
 constexpr std::chrono::seconds kLastBytes{2};  // for answers that were cut short to go out
 
 class EngineBackend : public GenerationBackend {
@@ -113,13 +115,15 @@ struct Server::Impl {
     });
     if (options.shutdown_timeout.count() == 0) return;
     drain_end = loop.after(options.shutdown_timeout, [this] {
-      whole = false;
-      events.on_drain_cut(http.counters());
-      generations.fail_all({.status = 503,
-                            .message = "the server shut down before the answer was complete",
-                            .type = "service_unavailable_error"});
-      drain_end = loop.after(kLastBytes, [this] { loop.stop(); });
+      cut_drain("the server shut down before the answer was complete");
     });
+  }
+
+  void cut_drain(const std::string& why) {
+    whole = false;
+    events.on_drain_cut(http.counters());
+    generations.fail_all({.status = 503, .message = why, .type = "service_unavailable_error"});
+    drain_end = loop.after(kLastBytes, [this] { loop.stop(); });
   }
 
   // Without its engine a server is of no use: whoever waits was told, and who watches over it
@@ -130,6 +134,16 @@ struct Server::Impl {
     whole = false;
     events.on_engine_ended(snapshot.fault);
     begin_drain();
+  }
+
+  void end_if_stuck() {
+    const std::string fault = engine_fault(state);
+    if (fault.empty() || !engine.snapshot().alive) return;
+    stuck_poll.reset();
+    whole = false;
+    events.on_engine_ended(fault);
+    begin_drain();
+    cut_drain(fault);
   }
 
   void on_signal(int signal) {
@@ -158,7 +172,7 @@ struct Server::Impl {
   ServerState state;
   HttpServer http;
   WorkPool pool{kTextThreads}, downloads{1};
-  std::unique_ptr<LoopTimer> drain_poll, drain_end;
+  std::unique_ptr<LoopTimer> drain_poll, drain_end, stuck_poll;
   std::chrono::steady_clock::time_point drain_began;
   bool whole = true;
   std::atomic<bool> stopping = false;
@@ -180,9 +194,15 @@ std::string Server::address() const {
 
 bool Server::run() {
   impl_->loop.on_signal([this](int signal) { impl_->on_signal(signal); });
+  if (impl_->options.end_if_stuck)
+    impl_->stuck_poll = impl_->loop.every(kStuckPoll, [this] { impl_->end_if_stuck(); });
   impl_->loop.run();
   impl_->events.on_drain_finished(impl_->http.counters(),
                                   std::chrono::steady_clock::now() - impl_->drain_began);
+  if (!impl_->engine.stop(kLastStep)) {
+    impl_->writer.flush();
+    std::_Exit(impl_->whole ? 0 : kFailed);  // what is destroyed would wait for the step
+  }
   return impl_->whole;
 }
 

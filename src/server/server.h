@@ -25,7 +25,8 @@ class Server {
   std::string address() const;  // "http://127.0.0.1:8000"
   // Answers until SIGTERM or SIGINT, then drains: new requests get 503, running ones end, within
   // options.shutdown_timeout. A SIGINT after that ends the process at once. Returns when all is
-  // answered: true if nothing was cut short.
+  // answered: true if nothing was cut short. Ends the process, with 0 or 1, where a step still runs
+  // that does not end: with options.end_if_stuck the server gives up on such a step by itself.
   bool run();
   // As SIGTERM does; from any thread.
   void shut_down();

@@ -30,7 +30,8 @@ struct ServerOptions {
   bool allow_runtime_lora = false;
   int max_loras = 0;                              // for metrics
   std::chrono::milliseconds shutdown_timeout{0};  // of a drain; 0: as long as it takes
-  std::chrono::seconds stuck_after{60};           // a step that runs longer is a fault
+  std::chrono::milliseconds stuck_after{60'000};  // a step that runs longer is a fault
+  bool end_if_stuck = false;                      // which the server does not outlive
   bool log_requests = false, log_prompts = false;
   LogWriter::Sink log_sink;  // empty: stderr
 };

@@ -7,7 +7,13 @@
 namespace lk {
 namespace {
 
-// Empty while the engine lives and moves.
+void reply_fault(Exchange& exchange, std::string why) {
+  reply_error(exchange,
+              {.status = 503, .message = std::move(why), .type = "service_unavailable_error"});
+}
+
+}  // namespace
+
 std::string engine_fault(const ServerState& state) {
   const EngineSnapshot engine = state.engine.snapshot();
   if (!engine.alive) return "the engine has stopped: " + engine.fault;
@@ -18,13 +24,6 @@ std::string engine_fault(const ServerState& state) {
   }
   return {};
 }
-
-void reply_fault(Exchange& exchange, std::string why) {
-  reply_error(exchange,
-              {.status = 503, .message = std::move(why), .type = "service_unavailable_error"});
-}
-
-}  // namespace
 
 void get_health(ServerState& state, std::shared_ptr<Exchange> exchange) {
   std::string fault = engine_fault(state);

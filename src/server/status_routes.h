@@ -8,6 +8,10 @@
 
 namespace lk {
 
+// Why the engine does not move: it has ended, or a step takes longer than options.stuck_after.
+// Empty while it does.
+std::string engine_fault(const ServerState& state);
+
 void get_health(ServerState& state, std::shared_ptr<Exchange> exchange);  // alive and stepping
 void get_ready(ServerState& state, std::shared_ptr<Exchange> exchange);   // takes new requests
 void get_version(ServerState& state, std::shared_ptr<Exchange> exchange);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -374,8 +376,8 @@ TEST(Server, CutsADrainThatTakesTooLong) {
   EXPECT_NE(running.read_until("0\r\n\r\n").find("shut down"), std::string::npos);
 }
 
-// The shared model on a device that fails in a step.
-class FailingModel : public Model {
+// The shared model, whose steps and device may be others.
+class StandInModel : public Model {
  public:
   const ModelInfo& info() const override { return model_.info(); }
   const LinearTable& linears() const override { return model_.linears(); }
@@ -390,22 +392,99 @@ class FailingModel : public Model {
   }
   void forward(const Batch& batch, KvCache& cache, float* logits,
                const ForwardTrace& trace) override {
-    if (++steps_ == 3) throw DeviceError("the GPU failed: it fell off the bus");
+    if (before_step) before_step(++steps_);
     model_.forward(batch, cache, logits, trace);
   }
+  Device& device() const override { return *computes_on; }
+
+  std::function<void(int step)> before_step;
+  Device* computes_on = &host_device();
 
  private:
   Model& model_ = shared_model();
   int steps_ = 0;
 };
 
+// The CPU, until it is lost.
+class LosableDevice : public Device {
+ public:
+  std::string_view name() const override { return host_.name(); }
+  bool is_host() const override { return true; }
+  void* allocate(size_t bytes, MemoryUse use) override { return host_.allocate(bytes, use); }
+  void release(void* data, size_t bytes, MemoryUse use) noexcept override {
+    host_.release(data, bytes, use);
+  }
+  size_t allocated(MemoryUse use) const override { return host_.allocated(use); }
+  size_t free_memory() const override { return host_.free_memory(); }
+  void upload(void* to, const void* from, size_t bytes) override { host_.upload(to, from, bytes); }
+  void copy(void* to, const void* from, size_t bytes) override { host_.copy(to, from, bytes); }
+  void clear(void* to, size_t bytes) override { host_.clear(to, bytes); }
+  void download(void* to, const void* from, size_t bytes) override {
+    host_.download(to, from, bytes);
+  }
+  void synchronize() override {}
+  void check() override {
+    ++checks;
+    if (lost) throw DeviceError("the GPU failed: it fell off the bus");
+  }
+  void fill(void* to, size_t bytes, size_t granule, const Make& make) override {
+    host_.fill(to, bytes, granule, make);
+  }
+  void run_recorded(uint64_t key, const std::function<void()>& work) override {
+    host_.run_recorded(key, work);
+  }
+
+  std::atomic<bool> lost = false;
+  std::atomic<int> checks = 0;
+
+ private:
+  Device& host_ = host_device();
+};
+
 TEST(Server, EndsWhenItsDeviceFails) {
-  FailingModel model;
+  StandInModel model;
+  model.before_step = [](int step) {
+    if (step == 3) throw DeviceError("the GPU failed: it fell off the bus");
+  };
   TestServer server({}, model);
   const auto answer =
       server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 100}, {"ignore_eos", true}});
   EXPECT_EQ(answer.status, 500);
   EXPECT_NE(answer.body.find("it fell off the bus"), std::string::npos) << answer.body;
+  server.wait();
+  EXPECT_FALSE(server.whole);
+}
+
+TEST(Server, EndsWhenItsDeviceIsLostWithNothingToDo) {
+  LosableDevice device;
+  StandInModel model;
+  model.computes_on = &device;
+  TestServer server({}, model);
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 3}}).status, 200);
+  for (const int before = device.checks; device.checks < before + 3;)
+    std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(server.ask(get_request("/health")).status, 200);
+  device.lost = true;
+  server.wait();
+  EXPECT_FALSE(server.whole);
+}
+
+TEST(Server, EndsWhenAStepTakesForEver) {
+  std::atomic<bool> answered = false;
+  StandInModel model;
+  model.before_step = [&](int step) {
+    while (step >= 3 && !answered) std::this_thread::sleep_for(milliseconds(1));
+  };
+  ServerOptions options;
+  options.stuck_after = milliseconds(200);
+  options.end_if_stuck = true;
+  TestServer server(options, model);
+  const auto answer =
+      server.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 100}, {"ignore_eos", true}});
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_NE(answer.body.find("a step of the engine has been running"), std::string::npos)
+      << answer.body;
+  answered = true;
   server.wait();
   EXPECT_FALSE(server.whole);
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,7 @@ class TestServer {
     EngineOptions engine_options;
     engine_options.max_sequences = 8;
     engine_options.max_model_len = 1024;
+    engine_options.check_device_every = std::chrono::milliseconds(50);
     auto engine = Engine::create(model, make_vocabulary(served_.tokenizer, served_.info.vocab),
                                  engine_options);
     EXPECT_TRUE(engine) << engine.error().message;

@@ -319,6 +319,11 @@ void CudaDevice::download(void* to, const void* from, size_t bytes) {
   std::memcpy(to, landing_->data, bytes);
 }
 
+void CudaDevice::check() {
+  free_memory();
+  synchronize();
+}
+
 void CudaDevice::synchronize() {
   check_cuda(cudaStreamSynchronize(stream_), "waiting for the kernels");
   ring_->used = 0;

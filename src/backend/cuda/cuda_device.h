@@ -44,6 +44,7 @@ class CudaDevice : public Device {
   void clear(void* to, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
   void synchronize() override;
+  void check() override;
   void fill(void* to, size_t bytes, size_t granule, const Make& make) override;
   void run_recorded(uint64_t key, const std::function<void()>& work) override;
 
