@@ -18,9 +18,18 @@ double tolerance(const Format& format, size_t outputs) {
 struct DenseShape {
   int64_t out, in;
 };
-const DenseShape kDense[] = {{16, 32}, {1, 32},   {40, 96}, {130, 72},  {257, 192},
-                             {33, 1},  {64, 200}, {48, 80}, {150, 304}, {72, 640}};
-const int kTokens[] = {1, 2, 7, 9, 20, 33, 200, 300, 1100};
+const auto kDense = cases<DenseShape>({{16, 32},
+                                       {1, 32},
+                                       {40, 96},
+                                       {130, 72},
+                                       {257, 192},
+                                       {33, 1},
+                                       {64, 200},
+                                       {48, 80},
+                                       {150, 304},
+                                       {72, 640}},
+                                      {{1, 32}, {130, 72}, {257, 192}});
+const auto kTokens = cases<int>({1, 2, 7, 9, 20, 33, 200, 300, 1100}, {1, 9, 33, 300});
 constexpr int kMost = 1100;
 
 // Distance of values of the order 1, of which the only one may be next to nothing.
@@ -111,7 +120,8 @@ TEST(CudaLinears, FirstRowsAndStrides) {
 // same bits.
 TEST(CudaLinears, DenseRows) {
   Rng rng(8);
-  const DenseShape shapes[] = {{64, 64}, {301, 128}, {300, 72}, {512, 576}, {33, 40}, {1000, 200}};
+  const auto shapes = cases<DenseShape>(
+      {{64, 64}, {301, 128}, {300, 72}, {512, 576}, {33, 40}, {1000, 200}}, {{64, 64}, {301, 72}});
   uint64_t key = 1 << 20;
   for (const DenseShape& shape : shapes) {
     for (const bool bias : {false, true}) {
@@ -133,8 +143,8 @@ TEST(CudaLinears, DenseRows) {
       Batch on_gpu = inputs.put(batch->batch);
       const float* x_gpu = inputs.put(x);
       const uint16_t* rounded_gpu = inputs.put(rounded);
-      for (const int rows : {0, 1, 15, 16, 17, 40, 130, kMost}) {
-        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      for (const int rows : cases({0, 1, 15, 16, 17, 40, 130, kMost}, {0, 16, 130, kMost})) {
+        for (const int variant : cases({0, 1, 2, 3, 4, 5, 6, 7}, {2, 5})) {
           const bool plain = variant & 1, add = variant & 2, wide = variant & 4;
           const int64_t stride = wide ? (shape.out + 11) / 4 * 4 : shape.out;
           SCOPED_TRACE(std::to_string(shape.out) + "x" + std::to_string(shape.in) + " rows " +
@@ -280,12 +290,13 @@ TEST(CudaLinears, EveryCode) {
   }
 }
 
-const ExpertShape kExperts[] = {
-    {8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}, {200, 6, 64, 32}};
+const auto kExperts = cases<ExpertShape>(
+    {{8, 2, 64, 64}, {4, 4, 96, 32}, {16, 3, 160, 40}, {3, 1, 32, 17}, {200, 6, 64, 32}},
+    {{4, 4, 96, 32}, {3, 1, 32, 17}});
 
 void check(ExpertCase& c) {
   const auto expected = c.reference();
-  for (int tokens : {310, 150, 40, 9, 2, 1}) {
+  for (int tokens : cases({310, 150, 40, 9, 2, 1}, {310, 9, 1})) {
     const auto got = c.run(tokens, 7, true);
     EXPECT_LT(distance(got, rows_of(expected, tokens, c.s.hidden)), tolerance(c.format, got.size()))
         << c.format.name << " hidden " << c.s.hidden << " inner " << c.s.inner << " order "

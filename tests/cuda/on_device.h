@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,13 @@ inline CudaDevice& gpu() {
     std::exit(2);
   }
   return **device;
+}
+
+// The cases of a test; with LORIKEET_SMALL in the environment the few of them that a checker of
+// memory or races, which is slow, has time for: at least one for each kernel.
+template <typename T>
+std::vector<T> cases(std::initializer_list<T> all, std::initializer_list<T> few) {
+  return std::getenv("LORIKEET_SMALL") ? few : all;
 }
 
 // Keeps what it puts on the GPU.
