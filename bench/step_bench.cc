@@ -69,6 +69,7 @@ struct Bench {
   const bench::Arguments& arguments;
   std::vector<std::shared_ptr<const EngineAdapter>> adapters;
   int prompt = 1000, steps = 40, chunk = 8192;
+  std::string sampler;
 
   struct Result {
     double step = 0;             // seconds, median of decode steps
@@ -91,6 +92,8 @@ struct Bench {
         request.prompt.push_back(static_cast<int32_t>(rng() % (model.info().vocab - 1000)));
       request.sampling.temperature = 1;
       request.sampling.seed = i;
+      if (sampler == "top-k") request.sampling.top_k = 50;
+      if (sampler != "draw") request.sampling.top_p = 0.95f;
       request.max_tokens = steps + 8;
       request.ignore_eos = true;
       if (adapted) request.adapter = adapters[i % adapters.size()];
@@ -123,18 +126,26 @@ struct Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bench::Arguments arguments("step_bench",
-                             "MODEL [ADAPTER...] [--device NAME] [--streams N] [--prompt N] "
-                             "[--steps N]\n  --streams 0: 1, 4, 16, 64 and 256");
+  bench::Arguments arguments(
+      "step_bench",
+      "MODEL [ADAPTER...] [--device NAME] [--streams N] [--prompt N] "
+      "[--steps N] [--sampler NAME] [--activations NAME]\n"
+      "  --streams 0: 1, 4, 16, 64 and 256\n"
+      "  --sampler: draw, top-k (50, with top-p 0.95) or top-p (0.95 alone)\n"
+      "  --activations: auto or 8bit");
   ModelOptions options;
   options.device = "auto";
   options.adapter_slots = 8;
   int streams = 0, prompt = 1000, steps = 40;
+  std::string sampler = "draw", activations = "auto";
   arguments.text("--device", options.device);
+  arguments.choice("--sampler", sampler, {"draw", "top-k", "top-p"});
+  arguments.choice("--activations", activations, {"auto", "8bit"});
   arguments.number("--streams", streams, 0, 4096);
   arguments.number("--prompt", prompt, 1, 1 << 20);
   arguments.number("--steps", steps, 1, 1 << 20);
   const std::vector<std::string> words = arguments.parse(argc, argv, 1, 64);
+  if (activations == "8bit") options.moe.activations = ActivationPrecision::k8Bit;
   double start = bench::now();
   auto loaded = Model::load(words[0], options);
   if (!loaded) arguments.die(loaded.error().message);
@@ -144,6 +155,8 @@ int main(int argc, char** argv) {
              static_cast<double>(model.info().weight_bytes) * 1e-9, bench::now() - start);
 
   Bench run{.model = model, .arguments = arguments, .adapters = {}};
+  for (const std::string& group : model.info().moe_plan) fmt::print("{}\n", group);
+  run.sampler = sampler;
   run.prompt = prompt;
   run.steps = steps;
   std::shared_ptr<const Adapter> first;
