@@ -27,9 +27,12 @@ class FullModel : public FakeModel {
   const LinearTable& linears() const override { return model_->linears(); }
   std::shared_ptr<const PreparedAdapter> prepare_adapter(
       std::shared_ptr<const Adapter> adapter) const override {
+    if (lost) throw DeviceError("the GPU failed: it fell off the bus");
     if (left_-- > 0) throw OutOfMemory("7 bytes are free");
     return model_->prepare_adapter(std::move(adapter));
   }
+
+  bool lost = false;
 
  private:
   std::unique_ptr<Model> model_;
@@ -51,6 +54,15 @@ TEST(AdapterLoader, WaitsForMemoryThatOthersLeave) {
   const auto sql = load(model);
   ASSERT_TRUE(sql) << sql.error().message;
   EXPECT_GT((*sql)->bytes, 0u);
+}
+
+TEST(AdapterLoader, SaysThatTheDeviceIsLost) {
+  FullModel model(0);
+  model.lost = true;
+  const auto sql = load(model);
+  ASSERT_FALSE(sql);
+  EXPECT_EQ(sql.error().kind, ErrorKind::kInternal);
+  EXPECT_EQ(sql.error().message, "the GPU failed: it fell off the bus");
 }
 
 TEST(AdapterLoader, SaysThatTheMemorySetAsideIsFull) {

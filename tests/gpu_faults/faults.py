@@ -163,13 +163,15 @@ def lost_while_the_model_loads(trial):
 
 
 def run_loses_it(trial):
-    program = subprocess.Popen([trial.lorikeet, "run", MODEL, "--device", "cuda", "--prompt", "a", "--max-tokens", "100000", "--ignore-eos"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=trial.environment(DRIVER_REAL=real_driver()))
-    time.sleep(3)
+    program = subprocess.Popen([trial.lorikeet, "run", MODEL, "--device", "cuda", "--prompt", "a", "--max-tokens", "4000", "--ignore-eos"],
+                               stdout=trial.log, stderr=subprocess.PIPE, text=True, env=trial.environment(DRIVER_REAL=real_driver()))
+    begin = time.time()
+    while not trial.text() and time.time() < begin + 30:
+        time.sleep(0.05)  # until it writes
     trial.lose(UNKNOWN)
     try:
         _, told = program.communicate(timeout=20)
-        expect(program.returncode in (0, 1) and "terminate" not in told, "run:", program.returncode, told)
+        expect(program.returncode == 1 and "the GPU failed" in told and told.count("\n") == 1, "run:", program.returncode, told)
     except subprocess.TimeoutExpired:
         program.kill()
         expect(False, "run hangs")
