@@ -209,3 +209,7 @@ void exp_weights(const float* row, int count, float max, float scale, float* wei
 }
 
 }  // namespace lk
+
+#undef LK_AVX2
+#undef LK_AVX512
+#undef LK_INLINE

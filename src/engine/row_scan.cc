@@ -84,3 +84,5 @@ int first_above(const float* row, int begin, int count, float bound) {
 }
 
 }  // namespace lk
+
+#undef LK_AVX2
