@@ -68,6 +68,37 @@ Status set_adapter_memory_aside(Device& device, size_t bytes) try {
               std::string(device.name()), format_bytes(bytes));
 }
 
+// A GPU loads kernels when they are first used, and compiles those that the program has no machine
+// code of, which can take a minute: before the server is ready, not in somebody's request. A prompt
+// and single tokens, in an engine of its own.
+Status warm_up(Model& model, const Vocabulary& vocabulary) {
+  const auto start = std::chrono::steady_clock::now();
+  constexpr int kPrompt = 128, kOutput = 4;
+  EngineOptions options;
+  options.max_sequences = 2;
+  options.max_step_tokens = 2 * kPrompt;
+  options.max_model_len = std::min(model.info().max_positions, 2 * kPrompt);
+  options.adapter_slots = 1;
+  options.prefix_cache = false;
+  LK_ASSIGN_OR_RETURN(const auto engine, Engine::create(model, vocabulary, options));
+  for (const int length : {options.max_model_len - kPrompt, 1}) {
+    Request request;
+    request.prompt.assign(static_cast<size_t>(std::max(1, length)), 0);
+    request.sampling.temperature = 1;
+    request.max_tokens = kOutput;
+    request.ignore_eos = true;
+    LK_RETURN_IF_ERROR(engine->submit(std::move(request)));
+  }
+  std::vector<TokenEvent> events;
+  while (!engine->idle()) engine->step(events);
+  for (const TokenEvent& event : events) {
+    if (event.finish == FinishReason::kError) return fail(ErrorKind::kResource, "{}", event.error);
+  }
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  say(fmt::format("first steps on {}: {:.1f} s", model.info().device, time.count()));
+  return {};
+}
+
 // What --override-generation-config may hold: what sampling_defaults reads.
 constexpr std::array kGenerationKeys = {"do_sample", "temperature", "top_p",
                                         "top_k",     "min_p",       "repetition_penalty"};
@@ -266,10 +297,12 @@ Result<int> serve(const ServeOptions& options) {
   engine_options.kv_bytes = memory.kv_bytes;
   Device& device = parts.model->device();
   LK_RETURN_IF_ERROR(set_adapter_memory_aside(device, memory.adapter_bytes));
-  LK_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      Engine::create(*parts.model, make_vocabulary(parts.tokenizer, served.info.vocab),
-                     engine_options));
+  const Vocabulary vocabulary = make_vocabulary(parts.tokenizer, served.info.vocab);
+  if (!device.is_host()) {
+    LK_RETURN_IF_ERROR(warm_up(*parts.model, vocabulary));
+  }
+  LK_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                      Engine::create(*parts.model, vocabulary, engine_options));
   served.max_model_len = engine->max_model_len();
 
   AdapterStoreOptions store_options;

@@ -82,9 +82,9 @@ class Engine {
   // Between steps: empties slots whose adapters are held by nobody else, as each step does first.
   void release_unused_adapters();
 
-  // Nothing to do: no requests, or paused ones alone.
   // Throws DeviceError where the device is lost.
   void check_device() { model_.device().check(); }
+  // Nothing to do: no requests, or paused ones alone.
   bool idle() const { return sequences_.size() == static_cast<size_t>(paused_); }
   // One forward pass over everything that can run; appends to `events`. Does nothing when idle.
   // Where the pass or one request's part of the output fails with an exception, the requests that
