@@ -130,7 +130,8 @@ struct Server::Impl {
   // starts another.
   void end_with_engine() {
     const EngineSnapshot snapshot = engine.snapshot();
-    if (snapshot.alive || state.draining) return;
+    if (snapshot.alive || told_end) return;
+    told_end = true;
     whole = false;
     events.on_engine_ended(snapshot.fault);
     begin_drain();
@@ -140,6 +141,7 @@ struct Server::Impl {
     const std::string fault = engine_fault(state);
     if (fault.empty() || !engine.snapshot().alive) return;
     stuck_poll.reset();
+    told_end = true;
     whole = false;
     events.on_engine_ended(fault);
     begin_drain();
@@ -174,7 +176,8 @@ struct Server::Impl {
   WorkPool pool{kTextThreads}, downloads{1};
   std::unique_ptr<LoopTimer> drain_poll, drain_end, stuck_poll;
   std::chrono::steady_clock::time_point drain_began;
-  bool whole = true;
+  bool whole = true;      // nothing was cut short
+  bool told_end = false;  // of the engine
   std::atomic<bool> stopping = false;
 };
 

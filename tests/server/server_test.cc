@@ -455,6 +455,28 @@ TEST(Server, EndsWhenItsDeviceFails) {
   EXPECT_FALSE(server.whole);
 }
 
+// Who drains and loses the device did not answer all.
+TEST(Server, EndsCutShortWhenItsDeviceFailsInADrain) {
+  std::atomic<bool> draining = false;
+  StandInModel model;
+  model.before_step = [&](int) {
+    if (draining) throw DeviceError("the GPU failed: it fell off the bus");
+  };
+  TestServer server({}, model);
+  RawClient running(server.port);
+  const Json body = {{"prompt", "a"}, {"max_tokens", 900}, {"ignore_eos", true}, {"stream", true}};
+  ASSERT_TRUE(running.send(post_request("/v1/completions", body.dump(), kJson)));
+  ASSERT_NE(running.read_until("data: "), "");
+  server.server().shut_down();
+  while (server.ask(get_request("/ready")).status == 200) {
+  }
+  draining = true;
+  EXPECT_NE(running.read_until("0\r\n\r\n", seconds(30)).find("fell off the bus"),
+            std::string::npos);
+  server.stop();
+  EXPECT_FALSE(server.whole);
+}
+
 TEST(Server, EndsWhenItsDeviceIsLostWithNothingToDo) {
   LosableDevice device;
   StandInModel model;
